@@ -1,0 +1,103 @@
+# make builds everything into build/; `make help` lists the targets.
+.DELETE_ON_ERROR:
+SHELL := /bin/bash
+MAKEFLAGS += --no-builtin-rules
+
+GO ?= go
+CC ?= gcc
+CXX ?= g++
+B := build
+WARN := -Wall -Wextra -Wshadow -Werror
+CFLAGS ?= -O2 -g
+CXXFLAGS ?= -O2 -g
+ALL_CFLAGS = -std=gnu11 $(CFLAGS) $(WARN) -Wmissing-prototypes -fPIC -fvisibility=hidden -I. -pthread
+ALL_CXXFLAGS = -std=gnu++17 $(CXXFLAGS) $(WARN) -fPIC -fvisibility=hidden -I. -pthread
+LDLIBS = -pthread -lrt -lm
+SAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+DEPS = -MMD -MP -MF $@.d
+
+# Sources by place: tests end in _test, benchmarks in _bench, fuzzers in _fuzz; the rest is the library.
+NOTLIB := %_test.c %_bench.c %_fuzz.c %_test.cc %_bench.cc %_fuzz.cc
+softnic_src := $(filter-out $(NOTLIB),$(wildcard minigda/softnic/*.c minigda/mlx5/*.c))
+minigda_src := $(filter-out $(NOTLIB),$(wildcard minigda/*.cc))
+miniproxy_src := $(filter-out $(NOTLIB),$(wildcard miniproxy/*.cc))
+backends := minigda miniproxy nvshmem ncclgin deepep
+plugins := $(foreach b,$(backends),$(if $(wildcard backends/$(b)/$(b).cu),$(B)/lib$(b).so))
+minigda_objs := $(minigda_src:%.cc=$(B)/obj/%.o) $(softnic_src:%.c=$(B)/obj/%.o)
+miniproxy_objs := $(miniproxy_src:%.cc=$(B)/obj/%.o) $(minigda_objs)
+
+test_src := $(wildcard minigda/*_test.cc minigda/*/*_test.c miniproxy/*_test.cc workloads/*/*_test.cc backends/*/*_test.cc)
+bench_src := $(wildcard minigda/*_bench.cc minigda/*/*_bench.c miniproxy/*_bench.cc)
+tests := $(addprefix $(B)/test/,$(basename $(test_src)))
+benches := $(addprefix $(B)/bench/,$(basename $(bench_src)))
+gofiles = $(shell git ls-files '*.go' 2>/dev/null) go.mod
+
+.PHONY: all gic plugins run test test-c test-go bench lint fmt clean help FORCE
+all: gic plugins ## build build/gic and the backends' build/lib*.so
+gic: $(B)/gic
+plugins: $(plugins)
+
+$(B)/gic: FORCE
+	@mkdir -p $(B)
+	$(GO) build -o $@ ./harness/cmd/gic
+
+$(B)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(DEPS) -c $< -o $@
+$(B)/obj/%.o: %.cc
+	@mkdir -p $(@D)
+	$(CXX) $(ALL_CXXFLAGS) $(DEPS) -c $< -o $@
+# The device code of a plugin; without a CUDA toolkit its device threads are threads of this machine.
+$(B)/obj/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(CXX) $(ALL_CXXFLAGS) $(DEPS) -x c++ -c $< -o $@
+define plugin_rule
+$(B)/lib$(1).so: $(B)/obj/backends/$(1)/$(1).cu.o $$($(1)_objs)
+	$$(CXX) -shared -Wl,-z,defs -o $$@ $$^ $$(LDLIBS)
+endef
+$(foreach b,$(backends),$(eval $(call plugin_rule,$(b))))
+
+# C and C++ tests are plain mains, built with everything they use under ASan and UBSan.
+$(B)/san/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(SAN) $(DEPS) -c $< -o $@
+$(B)/san/%.o: %.cc
+	@mkdir -p $(@D)
+	$(CXX) $(ALL_CXXFLAGS) $(SAN) $(DEPS) -c $< -o $@
+san_lib := $(miniproxy_src:%.cc=$(B)/san/%.o) $(minigda_src:%.cc=$(B)/san/%.o) $(softnic_src:%.c=$(B)/san/%.o)
+$(tests): $(B)/test/%: $(B)/san/%.o $(san_lib)
+	@mkdir -p $(@D)
+	$(CXX) $(SAN) -o $@ $^ $(LDLIBS)
+$(benches): $(B)/bench/%: $(B)/obj/%.o $(miniproxy_objs)
+	@mkdir -p $(@D)
+	$(CXX) -o $@ $^ $(LDLIBS)
+
+run: all ## build, then run the main job: both floors side by side on this machine
+	$(B)/gic run
+
+test: test-c test-go ## all tests; needs no GPU and no NIC
+test-c: $(tests)
+	@for t in $(tests); do echo "== $$t"; timeout 300 $$t || { echo "FAIL $$t"; exit 1; }; done
+test-go: all
+	$(GO) test -race -timeout 15m ./...
+
+bench: all $(benches) ## speed, as ratios measured side by side in one run
+	@for b in $(benches); do echo "== $$b"; timeout 300 $$b || exit 1; done
+	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
+
+csrc = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
+lint: ## gofmt, vet, staticcheck, clang-format
+	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt: $$out"; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+	clang-format --dry-run --Werror $(csrc)
+fmt: ## format all sources
+	gofmt -w $$(git ls-files '*.go')
+	clang-format -i $(csrc)
+clean:
+	rm -rf $(B)
+help:
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+-include $(shell find $(B)/obj $(B)/san -name '*.d' 2>/dev/null)

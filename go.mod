@@ -1,0 +1,3 @@
+module gic
+
+go 1.25

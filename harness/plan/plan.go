@@ -1,0 +1,39 @@
+// Package plan expands suites, workloads, backends and axes into the cases of a run, in the order in which they
+// will be measured. It starts nothing.
+package plan
+
+import (
+	"gic/workloads"
+)
+
+// NIC is a parsed --nic.
+type NIC struct {
+	Kind   string            // soft, none, or mlx5
+	Device string            // the RDMA device, for mlx5
+	Config map[string]string // soft: engine, profile, threads, watch, doorbell, trace
+}
+
+// Plan is a whole run.
+type Plan struct {
+	Suite  string
+	Seed   uint64
+	Ranks  int
+	Repeat int
+	Outers []Outer // in measuring order: process runs interleave the backends
+}
+
+// Outer is one set of fresh rank processes: one backend configuration and one process run, with the points
+// swept inside in this (seeded, shuffled) order.
+type Outer struct {
+	Workload string
+	Backend  string
+	Config   map[string]string
+	NIC      NIC
+	Device   string // host, or cuda
+	Ranks    int
+	Index    int // process run, from 0
+	Seed     uint64
+	Points   []workloads.Point
+	// Skip is the reason, when it is known beforehand that these cannot run.
+	Skip string
+}

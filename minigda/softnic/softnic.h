@@ -1,0 +1,165 @@
+/* softnic: a software ConnectX.
+ *
+ * An engine that consumes real mlx5 send queues (layouts: ../mlx5) which a driver lays out in memory: work
+ * queue entries, doorbell record, 64-bit doorbell, completion queue. It executes them in order per QP against
+ * registered memory of this and of other processes of the host, and writes CQEs as the hardware would. There
+ * is no wire: what it tells about is what a driver asks of a NIC, not how fast a NIC answers.
+ *
+ * One `struct softnic` is one NIC port of one rank. All NICs of one job find each other by the job's name in
+ * shared memory; each initiator executes its own work requests and, acting as the responder, checks the keys,
+ * bounds and rights that the *owner* registered before it touches the owner's memory.
+ *
+ * The NIC never trusts its driver: a bad opcode, segment, index, key, range or right becomes an error CQE
+ * with the right syndrome, the QP goes to the error state and the rest of its queue is flushed.
+ *
+ * Two clocks. SOFTNIC_REAL: worker threads serve the queues. SOFTNIC_VIRTUAL: nothing happens until the
+ * caller says softnic_advance(); every result is then a function of the calls alone (for tests and the
+ * oracle).
+ *
+ * Functions return 0 or a negative errno; softnic_error() has one line with the offending value. Control
+ * calls (everything but the queues themselves) may be made from any one thread at a time while workers run.
+ */
+#ifndef SOFTNIC_H
+#define SOFTNIC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct softnic;
+
+enum softnic_clock { SOFTNIC_REAL, SOFTNIC_VIRTUAL };
+
+/* What wakes the engine for a QP: the 64-bit doorbell word, or the doorbell record in memory. With BELL the
+ * producer index still comes from the doorbell record, as on hardware; a doorbell word may be overwritten by
+ * a later one before it is seen. */
+enum softnic_watch { SOFTNIC_WATCH_BELL, SOFTNIC_WATCH_DBR };
+
+/* Shapes the answers in time. All zero: as fast as it goes. */
+struct softnic_profile {
+    char name[32];
+    double message_rate;   /* messages per second the NIC accepts at most; 0 = unlimited */
+    double bandwidth;      /* payload bytes per second on the link; 0 = unlimited */
+    uint64_t latency_ns;   /* doorbell seen -> CQE visible, for an 8 B write (data lands halfway) */
+    uint64_t fetch_ns;     /* WQE fetch: added once per doorbell visit */
+    uint32_t header_bytes; /* per message on the link, counted against bandwidth */
+};
+/* By name: "none", "cx7-200" (200 Gb/s; paper Table 5: 260 M msg/s, 24.8 GB/s, 3.30 us). -ENOENT: unknown. */
+int softnic_profile_find(const char *name, struct softnic_profile *profile_p);
+/* Names known to softnic_profile_find, NULL-terminated. */
+const char *const *softnic_profile_names(void);
+
+struct softnic_attr {
+    const char *job; /* prefix of every shared-memory name: "/<job>-nic<node>..." */
+    uint32_t node, nodes;
+    enum softnic_clock clock;
+    enum softnic_watch watch;
+    uint32_t workers; /* threads of the cpu engine (REAL); QPs are spread over them. 0 = 1 */
+    uint32_t max_qps; /* 0 = 4096 + slack */
+    uint32_t max_mrs; /* 0 = 1024 */
+    struct softnic_profile profile;
+    size_t trace_records; /* capacity of the binary trace, 0 = off */
+};
+
+/* Creates the shared segment of this node. Peers may be created later. Not started. */
+int softnic_create(const struct softnic_attr *attr, struct softnic **nic_p);
+/* Stops workers, unmaps and unlinks everything this node made. NULL is fine. */
+void softnic_destroy(struct softnic *nic);
+const char *softnic_error(void); /* of the calling thread; never NULL */
+
+/* REAL only: start the workers; hold them (no queue is touched once hold returns) and let them go on. */
+int softnic_start(struct softnic *nic);
+void softnic_hold(struct softnic *nic);
+void softnic_resume(struct softnic *nic);
+
+/* VIRTUAL only: serve all that is due up to now + ns, in a fixed order, and move the clock there. */
+void softnic_advance(struct softnic *nic, uint64_t ns);
+uint64_t softnic_now(const struct softnic *nic); /* ns of the NIC's clock */
+
+/* Zeroed shared memory that peers in other processes can be given access to. Page aligned. Freed by
+ * softnic_destroy or softnic_mem_free (which fails with -EBUSY while an MR lies in it). */
+int softnic_mem_alloc(struct softnic *nic, size_t bytes, void **addr_p);
+int softnic_mem_free(struct softnic *nic, void *addr);
+
+enum softnic_access {
+    SOFTNIC_LOCAL_WRITE = 1,
+    SOFTNIC_REMOTE_WRITE = 2,
+    SOFTNIC_REMOTE_READ = 4,
+    SOFTNIC_REMOTE_ATOMIC = 8,
+};
+/* Any memory of this process may be registered; remote rights need memory of softnic_mem_alloc (-EFAULT
+ * otherwise), unless every peer lives in this process. lkey == rkey, host byte order. Local read is implied.
+ */
+int softnic_mr_register(struct softnic *nic, void *addr, size_t bytes, uint32_t access, uint32_t *key_p);
+int softnic_mr_deregister(struct softnic *nic, uint32_t key);
+
+/* Completion queue in the driver's memory: `depth` (power of two) 64-byte CQEs, presented to the driver as
+ * hardware does (the NIC initialises op_own to invalid | owner 1). Collapsed: only CQE 0 is used, overwritten
+ * each time. `dbrec`: the driver's consumer index (__be32, low 24 bits), NULL = overrun is not checked. */
+struct softnic_cq_attr {
+    void *cqe;
+    uint32_t depth;
+    int collapsed;
+    const void *dbrec;
+};
+int softnic_cq_create(struct softnic *nic, const struct softnic_cq_attr *attr, uint32_t *cqn_p);
+
+/* Send queue in the driver's memory: `depth` (power of two, <= 32768) 64-byte basic blocks; `dbrec` the
+ * __be32 send counter (index of the next free block, low 16 bits); `doorbell` the 64-bit word of the UAR. */
+struct softnic_qp_attr {
+    void *sq;
+    uint32_t depth;
+    const void *dbrec;
+    const void *doorbell;
+    uint32_t cqn;
+};
+int softnic_qp_create(struct softnic *nic, const struct softnic_qp_attr *attr, uint32_t *qpn_p);
+/* RC: all of this QP's requests go to that node (its own included). Maps the peer's memory registered so far;
+ * later registrations are found at first use. The peer must exist (-ENXIO) and be registered. */
+int softnic_qp_connect(struct softnic *nic, uint32_t qpn, uint32_t node, uint32_t remote_qpn);
+/* Back from error to ready: indices to zero, as after a RESET..RTS transition. The caller clears its own. */
+int softnic_qp_reset(struct softnic *nic, uint32_t qpn);
+
+enum softnic_qp_state { SOFTNIC_QP_INIT, SOFTNIC_QP_RTS, SOFTNIC_QP_ERROR };
+enum softnic_qp_state softnic_qp_state(const struct softnic *nic, uint32_t qpn);
+
+/* Exact counts since creation. wqe_write counts pointer and inline together; wqe_write_inline those inline.
+ */
+struct softnic_counters {
+    uint64_t wqes, wqe_write, wqe_write_inline, wqe_read, wqe_atomic, wqe_nop, wqe_wait, wqe_dump;
+    uint64_t wqe_bytes;     /* bytes of WQEs fetched: 16 per segment */
+    uint64_t payload_bytes; /* moved by writes, reads and atomics */
+    uint64_t doorbells; /* distinct doorbell-record values seen with new work (timed: rings can coalesce) */
+    uint64_t cqes, error_cqes, flushed;
+    uint64_t qps_used; /* QPs that executed at least one WQE */
+};
+#define SOFTNIC_ALL_QPS UINT32_MAX
+int softnic_counters_get(const struct softnic *nic, uint32_t qpn, struct softnic_counters *counters_p);
+
+/* Binary trace: fixed 32-byte records in the order the NIC acted. */
+enum softnic_trace_kind { SOFTNIC_TRACE_DOORBELL = 1, SOFTNIC_TRACE_WQE = 2, SOFTNIC_TRACE_CQE = 3 };
+struct softnic_trace {
+    uint64_t time_ns;
+    uint32_t qpn;
+    uint16_t index; /* DOORBELL: new producer index; WQE, CQE: WQE index */
+    uint8_t kind;
+    uint8_t opcode;   /* WQE: mlx5 opcode; CQE: CQE opcode */
+    uint32_t bytes;   /* WQE: payload bytes */
+    uint8_t ds;       /* WQE: 16-byte segments */
+    uint8_t fm_ce_se; /* WQE: as posted */
+    uint8_t syndrome; /* CQE: error syndrome */
+    uint8_t rsvd;
+    uint64_t raddr; /* WQE: remote address */
+};
+/* Copies up to *count_p records out and says how many there were, and how many did not fit the capacity. */
+int softnic_trace_read(struct softnic *nic, struct softnic_trace *records, size_t *count_p, uint64_t *lost_p);
+/* Writes a versioned trace file (16-byte header "SNTRACE1", record size, count; then records). */
+int softnic_trace_save(struct softnic *nic, const char *path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
