@@ -1,0 +1,93 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"gic/backends"
+)
+
+// Profiles are the NIC models of softnic: how --nic-profile shapes it.
+var Profiles = []string{"none", "cx6-200", "cx7-200", "cx7-400"}
+
+// NICKeys are the keys of --nic soft.
+func NICKeys() []backends.Key {
+	return []backends.Key{
+		{Name: "engine", Default: "cpu", Allowed: "cpu|gpu", Help: "who processes the queues: host threads, or a small kernel"},
+		{Name: "profile", Default: "none", Allowed: strings.Join(Profiles, "|"), Help: "NIC model; none is as fast as it goes"},
+		{Name: "threads", Default: "1", Allowed: "1..64", Help: "engine threads per rank"},
+		{Name: "watch", Default: "bell", Allowed: "bell|dbr", Help: "what the engine polls: doorbell word or doorbell record"},
+		{Name: "doorbell", Default: "host", Allowed: "host|gpu", Help: "where the doorbell word lives"},
+		{Name: "trace", Default: "off", Allowed: "off|on", Help: "keep every doorbell, WQE and CQE"},
+	}
+}
+
+// ParseNIC reads --nic: "none", "soft", "soft:engine=cpu,threads=2" or the name of an RDMA device, and applies
+// --nic-profile. devices are the RDMA devices of this machine.
+func ParseNIC(text, profile string, devices []string) (NIC, error) {
+	name, _, _ := strings.Cut(text, ":")
+	nic := NIC{Kind: name}
+	if name != "soft" {
+		switch {
+		case text == "none":
+		case slices.Contains(devices, text):
+			nic = NIC{Kind: "mlx5", Device: text}
+		case len(devices) == 0:
+			return NIC{}, fmt.Errorf("--nic %s is not known; known: soft, none (this machine has no RDMA device)", text)
+		default:
+			return NIC{}, fmt.Errorf("--nic %s is not known; known: soft, none, %s", text, strings.Join(devices, ", "))
+		}
+		if profile != "" {
+			return NIC{}, fmt.Errorf("--nic-profile %s shapes the software NIC; it cannot go with --nic %s", profile, text)
+		}
+		return nic, nil
+	}
+	spec, err := ParseSpec(text)
+	if err != nil {
+		return NIC{}, fmt.Errorf("--nic %w", err)
+	}
+	if profile != "" {
+		for _, s := range spec.Settings {
+			if s.Key == "profile" {
+				return NIC{}, fmt.Errorf("--nic-profile %s and --nic %s both give a profile", profile, text)
+			}
+		}
+		spec.Settings = append(spec.Settings, Setting{"profile", []string{profile}})
+	}
+	settings, err := resolve("--nic soft", NICKeys(), spec.Settings)
+	if err != nil {
+		return NIC{}, err
+	}
+	nic.Config = map[string]string{}
+	for _, s := range settings {
+		if len(s.Values) > 1 {
+			return NIC{}, fmt.Errorf("--nic soft: %s has %d values; one run has one NIC", s.Key, len(s.Values))
+		}
+		nic.Config[s.Key] = s.Values[0]
+	}
+	return nic, nil
+}
+
+// String gives the NIC in the form of --nic, without the keys that have their defaults.
+func (n NIC) String() string {
+	switch {
+	case n.Kind == "mlx5":
+		return n.Device
+	case n.Kind != "soft":
+		return n.Kind
+	}
+	spec := Spec{Name: "soft"}
+	for _, k := range NICKeys() {
+		if v, ok := n.Config[k.Name]; ok && v != k.Default {
+			spec.Settings = append(spec.Settings, Setting{k.Name, []string{v}})
+		}
+	}
+	return spec.String()
+}
+
+// Equal says whether two NICs are asked for alike.
+func (n NIC) Equal(o NIC) bool {
+	return n.Kind == o.Kind && n.Device == o.Device && maps.Equal(n.Config, o.Config)
+}

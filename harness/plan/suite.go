@@ -1,0 +1,180 @@
+package plan
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+)
+
+// Suite is a named collection of blocks, read from YAML. Specs in it are written as on the command line.
+type Suite struct {
+	Name string
+	// Doc is one line for `gic list`.
+	Doc string
+	// Ranks and Repeat are defaults that flags override; 0 leaves the default of the command.
+	Ranks, Repeat int
+	Blocks        []Block
+}
+
+// Block is one workload over its axes on several backend configurations: every combination becomes a case.
+type Block struct {
+	Workload Spec
+	Backends []Spec
+}
+
+// yamlSpec is a spec in a suite file; its errors carry the line.
+type yamlSpec struct{ Spec }
+
+func (s *yamlSpec) UnmarshalYAML(node ast.Node) error {
+	at := node.GetToken().Position
+	str, ok := node.(*ast.StringNode)
+	if !ok {
+		return fmt.Errorf("line %d: a text NAME:key=v|v,key=v is expected, not a %s", at.Line, strings.ToLower(node.Type().String()))
+	}
+	spec, err := ParseSpec(str.Value)
+	if err != nil {
+		return fmt.Errorf("line %d: %w", at.Line, err)
+	}
+	s.Spec = spec
+	return nil
+}
+
+// suiteFile is the schema of a suite; workloads/suites/quick.yaml explains it.
+type suiteFile struct {
+	Doc       string     `yaml:"doc"`
+	Ranks     int        `yaml:"ranks"`
+	Repeat    int        `yaml:"repeat"`
+	Backends  []yamlSpec `yaml:"backends"`
+	Libraries []yamlSpec `yaml:"libraries"`
+	Blocks    []struct {
+		Workload yamlSpec   `yaml:"workload"`
+		Backends []yamlSpec `yaml:"backends"`
+	} `yaml:"blocks"`
+}
+
+// ParseSuite reads a suite. An unknown field or a bad spec is an error of one line that names its line number.
+func ParseSuite(name string, text []byte) (*Suite, error) {
+	var f suiteFile
+	d := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict())
+	if err := d.Decode(&f); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("suite %s: the file is empty", name)
+		}
+		return nil, fmt.Errorf("suite %s: %s", name, yamlMessage(err))
+	}
+	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("suite %s: more than one YAML document", name)
+	}
+	switch {
+	case f.Ranks < 0:
+		return nil, fmt.Errorf("suite %s: ranks: %d is not allowed; allowed: 1 or more", name, f.Ranks)
+	case f.Repeat < 0:
+		return nil, fmt.Errorf("suite %s: repeat: %d is not allowed; allowed: 1 or more", name, f.Repeat)
+	case len(f.Blocks) == 0:
+		return nil, fmt.Errorf("suite %s: no blocks", name)
+	}
+	s := &Suite{Name: name, Doc: f.Doc, Ranks: f.Ranks, Repeat: f.Repeat}
+	for i, b := range f.Blocks {
+		if b.Workload.Name == "" {
+			return nil, fmt.Errorf("suite %s: block %d has no workload", name, i+1)
+		}
+		list := b.Backends
+		if len(list) == 0 {
+			list = f.Backends
+		}
+		block := Block{Workload: b.Workload.Spec}
+		for _, spec := range slices.Concat(list, f.Libraries) {
+			block.Backends = append(block.Backends, spec.Spec)
+		}
+		if len(block.Backends) == 0 {
+			return nil, fmt.Errorf("suite %s: block %d (%s) has no backends", name, i+1, b.Workload.Name)
+		}
+		s.Blocks = append(s.Blocks, block)
+	}
+	return s, nil
+}
+
+// yamlMessage puts the library's report, which quotes the file below the message, on one line.
+func yamlMessage(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	if rest, ok := strings.CutPrefix(line, "["); ok { // "[3:5] unknown field ..."
+		if pos, msg, ok := strings.Cut(rest, "] "); ok {
+			row, _, _ := strings.Cut(pos, ":")
+			if strings.HasPrefix(msg, "line ") {
+				return msg
+			}
+			return "line " + row + ": " + msg
+		}
+	}
+	return line
+}
+
+// Narrow keeps of a suite what the command line names. A workload spec keeps the blocks of that workload and
+// replaces the axes it gives; a backend spec keeps that backend and replaces the keys it gives, and joins every
+// block when the suite does not have it. An empty list keeps everything.
+func (s *Suite) Narrow(works, backs []Spec) (*Suite, error) {
+	out := *s
+	out.Blocks = nil
+	for _, w := range works {
+		if !slices.ContainsFunc(s.Blocks, func(b Block) bool { return b.Workload.Name == w.Name }) {
+			return nil, UnknownName("workload", w.Name, s.workloadNames(), " in suite "+s.Name)
+		}
+	}
+	for _, b := range s.Blocks {
+		variants := []Spec{b.Workload}
+		if len(works) > 0 {
+			variants = overlays([]Spec{b.Workload}, works)
+		}
+		list := b.Backends
+		if len(backs) > 0 {
+			list = overlays(b.Backends, backs)
+			for _, spec := range backs {
+				if !slices.ContainsFunc(b.Backends, func(o Spec) bool { return o.Name == spec.Name }) {
+					list = append(list, spec)
+				}
+			}
+		}
+		for _, v := range variants {
+			out.Blocks = append(out.Blocks, Block{v, list})
+		}
+	}
+	return &out, nil
+}
+
+func (s *Suite) workloadNames() []string {
+	var names []string
+	for _, b := range s.Blocks {
+		if !slices.Contains(names, b.Workload.Name) {
+			names = append(names, b.Workload.Name)
+		}
+	}
+	return names
+}
+
+// overlays gives every base spec that an over spec names, with that spec's settings in place of its own.
+func overlays(base, over []Spec) []Spec {
+	var out []Spec
+	for _, b := range base {
+		for _, o := range over {
+			if b.Name != o.Name {
+				continue
+			}
+			v := Spec{Name: b.Name, Settings: slices.Clone(b.Settings)}
+			for _, set := range o.Settings {
+				if i := slices.IndexFunc(v.Settings, func(s Setting) bool { return s.Key == set.Key }); i >= 0 {
+					v.Settings[i] = set
+				} else {
+					v.Settings = append(v.Settings, set)
+				}
+			}
+			out = append(out, v)
+		}
+	}
+	return out
+}
