@@ -155,10 +155,53 @@ class Results {
     std::vector<struct gic_series> view_;
 };
 
-// Runs kernel(self) on `agents` threads of this machine and returns the first bad status in agent order.
+inline const char *status_text(int status) {
+    switch (status) {
+    case OK:
+        return "ok";
+    case ERR_TIMEOUT:
+        return "a wait passed its deadline";
+    case ERR_CANCELED:
+        return "stopped by the harness";
+    case ERR_IO:
+        return "error CQE";
+    case ERR_NOTSUP:
+        return "operation not supported";
+    default:
+        return "invalid argument";
+    }
+}
+
+// The status worth reporting: agents that time out because another one failed must not hide its reason.
+inline int worse_status(int a, int b) {
+    auto weight = [](int s) { return s == OK ? 0 : s == ERR_CANCELED ? 1 : s == ERR_TIMEOUT ? 2 : 3; };
+    return weight(b) > weight(a) ? b : a;
+}
+
+// Runs kernel(self) on `agents` threads of this machine, which start together, and returns the most telling
+// bad status (the lowest agent's among equals).
 template <class F> int launch_host(uint32_t agents, uint32_t lanes, F kernel) {
+    struct Gate {
+        pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        pthread_cond_t open = PTHREAD_COND_INITIALIZER;
+        int go = 0; // 1: run, -1: another thread could not be started
+        bool pass() {
+            pthread_mutex_lock(&lock);
+            while (go == 0)
+                pthread_cond_wait(&open, &lock);
+            pthread_mutex_unlock(&lock);
+            return go > 0;
+        }
+        void set(int value) {
+            pthread_mutex_lock(&lock);
+            go = value;
+            pthread_cond_broadcast(&open);
+            pthread_mutex_unlock(&lock);
+        }
+    } gate;
     struct Slot {
         F *kernel;
+        Gate *gate;
         Self self;
         int status;
         pthread_t thread;
@@ -166,38 +209,40 @@ template <class F> int launch_host(uint32_t agents, uint32_t lanes, F kernel) {
     std::vector<Slot> slots(agents);
     auto entry = [](void *arg) -> void * {
         Slot *s = static_cast<Slot *>(arg);
-        s->status = (*s->kernel)(s->self);
+        if (s->gate->pass())
+            s->status = (*s->kernel)(s->self);
         return nullptr;
     };
+    // The caller's thread is the last agent.
     uint32_t started = 0;
-    int rc = 0;
-    for (; started < agents; started++) {
-        slots[started] = Slot{&kernel, Self{started, agents, 0, lanes}, 0, {}};
-        if (started + 1 == agents)
-            break; // the caller's thread is the last agent
-        int err = pthread_create(&slots[started].thread, nullptr, entry, &slots[started]);
-        if (err) {
-            // The agents already running would wait for the missing ones: nothing can be salvaged.
-            fprintf(stderr, "gic: start device thread %u of %u: %s\n", started, agents, strerror(err));
-            abort();
-        }
-    }
-    entry(&slots[agents - 1]);
-    for (uint32_t i = 0; i + 1 < agents; i++)
+    int err = 0;
+    for (uint32_t i = 0; i < agents; i++)
+        slots[i] = Slot{&kernel, &gate, Self{i, agents, 0, lanes}, OK, {}};
+    for (; started + 1 < agents; started++)
+        if ((err = pthread_create(&slots[started].thread, nullptr, entry, &slots[started])) != 0)
+            break;
+    gate.set(err ? -1 : 1);
+    if (!err)
+        entry(&slots[agents - 1]);
+    for (uint32_t i = 0; i < started; i++)
         pthread_join(slots[i].thread, nullptr);
-    for (uint32_t i = 0; i < agents && rc == 0; i++)
-        if (slots[i].status != OK)
-            rc = fail(slots[i].status, "device thread %u: %s", i,
-                      slots[i].status == ERR_TIMEOUT    ? "a wait passed its deadline"
-                      : slots[i].status == ERR_CANCELED ? "stopped by the harness"
-                      : slots[i].status == ERR_IO       ? "error CQE"
-                      : slots[i].status == ERR_NOTSUP   ? "operation not supported"
-                                                        : "invalid argument");
-    return rc;
+    if (err)
+        return fail(-err, "start device thread %u of %u: %s", started, agents, strerror(err));
+    uint32_t worst = 0;
+    for (uint32_t i = 1; i < agents; i++)
+        if (worse_status(slots[worst].status, slots[i].status) != slots[worst].status)
+            worst = i;
+    if (int rc = slots[worst].status)
+        return fail(rc, "device thread %u: %s", worst, status_text(rc));
+    return OK;
 }
 
-// Parse, launch, collect. `h` is the adapter's device handle.
-template <class W, class H> int drive(const H &h, const struct gic_run *run, Results &results) {
+// Parse, launch, complete, collect. `h` is the adapter's device handle.
+//   int prepare(uint32_t agents, H &h)   before the launch: refuse, or size per-agent resources
+//   int done(uint32_t agents, H &h, int status)   after the last agent has returned; its status is the run's
+// Each agent ends with a quiet, so that on return all that this rank posted is complete.
+template <class W, class H, class P, class D>
+int drive(H h, const struct gic_run *run, Results &results, P prepare, D done) {
     Inputs in(run);
     Arena mem;
     typename W::Params p{};
@@ -208,12 +253,24 @@ template <class W, class H> int drive(const H &h, const struct gic_run *run, Res
     if (in.threads == 0 || in.threads % h.lanes != 0)
         return fail(-EINVAL, "%s: threads=%u is not a positive multiple of the %u lanes of a warp", W::name,
                     in.threads, h.lanes);
-    int rc = launch_host(in.threads / h.lanes, h.lanes,
-                         [&](Self self) { return W::template kernel<H>(h, self, p); });
-    if (rc)
+    uint32_t agents = in.threads / h.lanes;
+    if (int rc = prepare(agents, h))
+        return rc;
+    int rc = launch_host(agents, h.lanes, [&](Self self) {
+        int status = W::template kernel<H>(h, self, p);
+        if (status != OK)
+            return status;
+        typename H::Agent agent(h, self);
+        return agent.quiet();
+    });
+    if ((rc = done(agents, h, rc)) != 0)
         return rc;
     W::finish(p, mem, results);
     return 0;
+}
+template <class W, class H> int drive(const H &h, const struct gic_run *run, Results &results) {
+    return drive<W>(
+        h, run, results, [](uint32_t, H &) { return 0; }, [](uint32_t, H &, int status) { return status; });
 }
 
 } // namespace gic

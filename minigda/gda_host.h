@@ -1,0 +1,99 @@
+// Host side of the floors: one rank's NIC, its window, its queue pairs and what it knows of its peers.
+//
+// gda_fabric is what a submitter over mlx5 queues needs before it posts the first WQE, whether GPU threads
+// post (minigda) or a host worker does (miniproxy): a softnic made from the case's nic_config, connected RC
+// queue pairs to every rank (this one included), a window registered for all remote rights, and the peers'
+// window addresses and keys. It posts nothing.
+//
+// Functions return 0 or a negative errno and leave one line in gic::error_text(). Calls marked collective
+// exchange data over gic_open.comm: every rank makes them in the same order. One thread at a time.
+#ifndef MINIGDA_GDA_HOST_H
+#define MINIGDA_GDA_HOST_H
+
+#include "backends/abi/adapter.cuh"
+#include "minigda/mlx5/mlx5.h"
+#include "minigda/softnic/softnic.h"
+
+#include <string>
+#include <vector>
+
+// What a peer's window is called in a WQE: the owner's virtual address and remote key.
+struct gda_peer {
+    uint64_t window;
+    uint32_t rkey;
+};
+
+// One connected queue pair and its completion queue; memory owned by the fabric, zeroed, never moved.
+struct gda_qp {
+    uint8_t *sq;            // depth blocks of 64 bytes
+    struct mlx5_dbr *dbr;   // alone in its cache line
+    uint64_t *bell;         // the 64-bit doorbell word, alone in its cache line
+    struct mlx5_cqe64 *cqe; // cq_depth entries; one when collapsed
+    __be32 *cq_dbrec;       // consumer index, nullptr when collapsed (no overrun check)
+    uint32_t depth;         // power of two
+    uint32_t cq_depth;      // power of two
+    uint32_t qpn, cqn;
+    uint32_t peer;
+    bool collapsed;
+};
+
+struct gda_block { // an anonymous mapping of the fabric
+    void *addr;
+    size_t bytes;
+    uint32_t key; // 0: not registered
+};
+
+struct gda_fabric {
+    uint32_t rank, nranks;
+    const struct gic_comm *comm; // the harness' own, until close
+    struct softnic *nic;
+    enum softnic_clock clock;
+
+    uint8_t *window; // this rank's; nullptr before gda_fabric_window
+    uint64_t window_bytes;
+    uint32_t window_key;                // lkey and rkey, host byte order
+    std::vector<struct gda_peer> peers; // by rank, this one included
+
+    uint32_t qps_per_peer;
+    std::vector<struct gda_qp> qps; // [peer * qps_per_peer + i]
+
+    uint32_t workers;    // engine threads
+    std::string profile; // name, "none" when unshaped
+    std::string watch, doorbell, trace;
+    std::vector<struct gda_block> blocks;
+};
+
+// Can a fabric be made from these parameters (device, nic, nic_config)? Creates nothing. -ENOTSUP or -EINVAL.
+int gda_fabric_probe(const struct gic_open *open);
+
+// Makes and starts this rank's NIC. `max_qps` bounds what gda_fabric_connect may create. SOFTNIC_VIRTUAL is
+// for tests: the caller advances the clock.
+int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint32_t max_qps,
+                    struct gda_fabric **fabric_p);
+// Saves the trace if there is one, stops the NIC, frees everything. nullptr is fine.
+void gda_fabric_close(struct gda_fabric *fabric);
+
+// Collective: `per_peer` queue pairs to every rank, QP i of rank a to rank b connected with QP i of b to a.
+// `sq_depth` blocks each (power of two, 64..32768). `cq_depth` 0 makes a collapsed CQ of one CQE, otherwise a
+// ring of that many (power of two). Once per fabric.
+int gda_fabric_connect(struct gda_fabric *fabric, uint32_t per_peer, uint32_t sq_depth, uint32_t cq_depth);
+
+// Collective: as gic_backend.window.
+int gda_fabric_window(struct gda_fabric *fabric, uint64_t bytes);
+int gda_fabric_write(struct gda_fabric *fabric, uint64_t offset, const void *src, size_t bytes);
+int gda_fabric_read(struct gda_fabric *fabric, uint64_t offset, void *dst, size_t bytes);
+
+// Zeroed, page-aligned memory of this rank that device threads and the NIC can reach, registered for local
+// writes when `key_p` is given. Lives until close.
+int gda_fabric_alloc(struct gda_fabric *fabric, size_t bytes, void **addr_p, uint32_t *key_p);
+
+// 0, or -EIO with a text that names the first QP with an error CQE, its peer, WQE and syndrome.
+int gda_fabric_error(const struct gda_fabric *fabric);
+
+// What was created, as facts: qps, sq_depth, cq, engine, engine_threads, watch, doorbell, profile, trace.
+void gda_fabric_facts(const struct gda_fabric *fabric, gic::Facts *facts);
+// The NIC's counters under the names of backend.h, all exact but doorbells_seen (rings can coalesce before
+// the NIC looks). `doorbells`, those rung, is the submitter's to add.
+void gda_fabric_counters(const struct gda_fabric *fabric, gic::Counters *counters);
+
+#endif
