@@ -1,0 +1,57 @@
+package plugin
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestMapped(t *testing.T) {
+	site := filepath.Join(t.TempDir(), "lib", "site-packages")
+	for _, f := range []string{"nvidia/nccl/lib/libnccl.so.2", "nvidia_nccl_cu12-2.28.9.dist-info/METADATA",
+		"nvidia_nvshmem_cu12-3.4.5.dist-info/METADATA", "nvidia/nvshmem/lib/libnvshmem_host.so.3"} {
+		p := filepath.Join(site, f)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, []byte(f), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	line := func(path string) string {
+		return "7f0000000000-7f0000001000 r-xp 00000000 08:01 42                  " + path
+	}
+	maps := strings.Join([]string{
+		line(site + "/nvidia/nccl/lib/libnccl.so.2"),
+		line(site + "/nvidia/nccl/lib/libnccl.so.2"), // a second segment
+		line(site + "/nvidia/nvshmem/lib/libnvshmem_host.so.3"),
+		line("/no/such/libcuda.so.580.95.05"),
+		line("/no/such/libmlx5.so.1.24.44.0"),
+		line("/gone/libibverbs.so.1 (deleted)"),
+		line("/usr/lib/x86_64-linux-gnu/libc.so.6"),
+		line("/some where/libmine.so"),
+		"7f0000000000-7f0000001000 rw-p 00000000 00:00 0",
+	}, "\n")
+	got, err := mapped(strings.NewReader(maps), map[string]string{"/some where/libmine.so": "0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	versions := map[string]string{}
+	for _, l := range got {
+		versions[l.Name] = l.Version
+		if strings.HasPrefix(l.Path, site) != (l.SHA256 != "") {
+			t.Errorf("%s: sha256 %q", l.Path, l.SHA256)
+		}
+	}
+	want := map[string]string{"libnccl": "2.28.9", "libnvshmem_host": "3.4.5", "libcuda": "580.95.05",
+		"libmlx5": "1.24.44.0", "libibverbs": "1", "libmine": "0.1"}
+	if d := cmp.Diff(want, versions); d != "" {
+		t.Errorf("versions (-want +got):\n%s", d)
+	}
+	if len(got) != len(want) {
+		t.Errorf("%d libraries, want %d: %+v", len(got), len(want), got)
+	}
+}
