@@ -6,8 +6,8 @@
 //       static constexpr const char *name = "op";
 //       struct Params { ... };                       // trivially copyable; device pointers from Arena
 //       static int parse(gic::Inputs &in, gic::Arena &mem, uint32_t nranks, Params *p);  // sets in.threads
-//       too template <class H> static GIC_DEVICE int kernel(const H &h, gic::Self self, const Params &p);
-//       static void finish(const Params &p, gic::Arena &mem, gic::Results &out);
+//       or in.agents too template <class H> static GIC_DEVICE int kernel(const H &h, gic::Self self, const
+//       Params &p); static void finish(const Params &p, gic::Arena &mem, gic::Results &out);
 //   };
 //
 // An adapter lists the workloads it serves in one line and calls gic::drive for the one asked for.
@@ -51,6 +51,7 @@ class Inputs {
   public:
     explicit Inputs(const struct gic_run *run) : run_(run) {}
     uint32_t threads = 1; // device threads of the launch
+    uint32_t agents = 0;  // when not 0: that many agents, however many lanes each has; threads is unused
 
     const char *text(const char *key) {
         for (uint32_t i = 0; i < run_->arg_count; i++)
@@ -250,10 +251,10 @@ int drive(H h, const struct gic_run *run, Results &results, P prepare, D done) {
         return rc;
     if (int rc = in.check())
         return rc;
-    if (in.threads == 0 || in.threads % h.lanes != 0)
+    if (in.agents == 0 && (in.threads == 0 || in.threads % h.lanes != 0))
         return fail(-EINVAL, "%s: threads=%u is not a positive multiple of the %u lanes of a warp", W::name,
                     in.threads, h.lanes);
-    uint32_t agents = in.threads / h.lanes;
+    uint32_t agents = in.agents ? in.agents : in.threads / h.lanes;
     if (int rc = prepare(agents, h))
         return rc;
     int rc = launch_host(agents, h.lanes, [&](Self self) {

@@ -1,0 +1,68 @@
+// Meeting point of all ranks inside a kernel, made of the workload's own signals.
+//
+// Every rank owns one 8-byte word per rank; rank r adds 1 to word r of every other rank and waits until the
+// others have done so here. One word per source, not one sum: a fast rank that is a barrier ahead must not be
+// taken for a slow one. Each call posts nranks - 1 signals.
+#ifndef GIC_WORKLOADS_BARRIER_CUH
+#define GIC_WORKLOADS_BARRIER_CUH
+
+#include "../backends/abi/device.cuh"
+
+#define GIC_TRY(call)                                                                                        \
+    do {                                                                                                     \
+        if (int gic_status_ = (call))                                                                        \
+            return gic_status_;                                                                              \
+    } while (0)
+
+namespace gic {
+
+class RankBarrier {
+  public:
+    // `words`: offset of nranks words, zero before the launch, the same on every rank.
+    GIC_DEVICE explicit RankBarrier(uint64_t words) : words_(words) {}
+
+    // Called by one agent (all its lanes). What any rank's calling agent put here before its call is visible
+    // to this agent afterwards.
+    template <class H> GIC_DEVICE int wait(const H &h, typename H::Agent &agent) {
+        epoch_++;
+        for (uint32_t i = 1; i < h.nranks; i++)
+            GIC_TRY(agent.signal((h.rank + i) % h.nranks, words_ + 8ull * h.rank, 1));
+        GIC_TRY(agent.ring());
+        for (uint32_t i = 1; i < h.nranks; i++)
+            GIC_TRY(agent.wait(words_ + 8ull * ((h.rank + i) % h.nranks), epoch_));
+        return OK;
+    }
+
+    // Called by every agent of the launch: all agents of all ranks have arrived. Puts of other agents than 0
+    // are visible at their target only if those agents completed them before.
+    template <class H>
+    GIC_DEVICE int wait_all(const H &h, typename H::Agent &agent, const Self &self, GridBarrier *grid) {
+        GIC_TRY(grid->wait(self, h.env));
+        if (self.agent == 0)
+            GIC_TRY(wait(h, agent));
+        return grid->wait(self, h.env);
+    }
+
+  private:
+    uint64_t words_, epoch_ = 0;
+};
+
+// Values of both clocks at one moment; a loop's two stamps give the tick rate of clock64 over it.
+struct Stamp {
+    uint64_t clock, timer;
+    static GIC_DEVICE Stamp now() { return Stamp{clock64(), globaltimer()}; }
+};
+
+// From here on the host alone.
+struct Loop {
+    Stamp begin, end;
+
+    bool ran() const { return end.timer > begin.timer && end.clock > begin.clock; }
+    double ticks_per_ns() const {
+        return (double)(end.clock - begin.clock) / (double)(end.timer - begin.timer);
+    }
+};
+
+} // namespace gic
+
+#endif

@@ -1,0 +1,222 @@
+// op: one operation at a time from rank 0 to rank 1 (others take part in the barriers only). Timed by clock64
+// of the one device thread that posts.
+#ifndef GIC_WORKLOADS_OP_CUH
+#define GIC_WORKLOADS_OP_CUH
+
+#include "../../backends/abi/driver.cuh"
+#include "../barrier.cuh"
+
+#include <vector>
+
+struct op_workload {
+    static constexpr const char *name = "op";
+
+    enum Op : uint32_t { PUT, PUT_SIGNAL, ATOMIC, READ };
+    enum LoopIndex { ISSUE, COMPLETION, ECHO, DELAYED, LOOPS };
+
+    struct Params {
+        uint32_t op, bytes;
+        uint32_t posts, rounds, warm_rounds; // issue: posts per round
+        uint32_t iterations, warmup;         // completion and echo
+        uint32_t delayed;                    // echoes of the timer check
+        uint64_t delay_ns, check_ns;         // responder delay; what the timer check adds
+        uint64_t src, dst, stride;           // slot i of the areas: src + i * stride
+        uint32_t slots;
+        uint64_t barrier, request, reply, counter; // signal words
+        uint64_t *ticks[LOOPS];                    // samples of clock64, by loop
+        gic::Loop *loops;
+    };
+
+    static int parse(gic::Inputs &in, gic::Arena &mem, uint32_t nranks, Params *p) {
+        in.agents = 1;
+        p->op = in.u32("op");
+        p->bytes = in.u32("bytes");
+        p->posts = in.u32("posts");
+        p->rounds = in.u32("rounds");
+        p->warm_rounds = in.u32("warm_rounds");
+        p->iterations = in.u32("iterations");
+        p->warmup = in.u32("warmup");
+        p->delayed = in.u32("delayed");
+        p->delay_ns = in.u64("delay_ns");
+        p->check_ns = in.u64("check_ns");
+        p->src = in.u64("src");
+        p->dst = in.u64("dst");
+        p->stride = in.u64("stride");
+        p->slots = in.u32("slots");
+        p->barrier = in.u64("barrier");
+        p->request = in.u64("request");
+        p->reply = in.u64("reply");
+        p->counter = in.u64("counter");
+        if (int rc = in.check())
+            return rc;
+        if (p->op > READ || p->slots == 0 || p->posts == 0 || nranks < 2)
+            return gic::fail(-EINVAL,
+                             "op: op=%u slots=%u posts=%u ranks=%u: need op <= 3, the rest positive, 2 ranks",
+                             p->op, p->slots, p->posts, nranks);
+        const uint32_t samples[LOOPS] = {p->rounds, p->iterations, p->iterations, p->delayed};
+        for (int i = 0; i < LOOPS; i++)
+            p->ticks[i] = mem.array<uint64_t>(samples[i]);
+        p->loops = mem.array<gic::Loop>(LOOPS);
+        return 0;
+    }
+
+    template <class H> static GIC_DEVICE int kernel(const H &h, gic::Self self, const Params &p) {
+        if (self.agent != 0)
+            return gic::OK;
+        typename H::Agent agent(h, self);
+        gic::RankBarrier barrier(p.barrier);
+        GIC_TRY(barrier.wait(h, agent));
+        if (h.rank == 0) {
+            GIC_TRY(issue<H>(agent, self, p));
+            GIC_TRY(completion(h, agent, self, p));
+        }
+        if (p.op == PUT || p.op == PUT_SIGNAL) {
+            // The counts of both loops go on from each other: a signal word only grows.
+            const Echo plain{p.warmup, p.iterations, p.delay_ns, 0, ECHO};
+            const Echo delayed{0, p.delayed, p.delay_ns + p.check_ns, p.warmup + p.iterations, DELAYED};
+            if (h.rank == 0) {
+                GIC_TRY(request<H>(agent, self, p, plain));
+                GIC_TRY(request<H>(agent, self, p, delayed));
+            } else if (h.rank == 1) {
+                GIC_TRY(respond<H>(agent, p, plain));
+                GIC_TRY(respond<H>(agent, p, delayed));
+            }
+        }
+        GIC_TRY(agent.quiet());
+        return barrier.wait(h, agent);
+    }
+
+    static void finish(const Params &p, gic::Arena &mem, gic::Results &out) {
+        static const char *const names[LOOPS] = {"issue", "completion", "rtt", "rtt_delayed"};
+        const uint32_t samples[LOOPS] = {p.rounds, p.iterations, p.iterations, p.delayed};
+        std::vector<gic::Loop> loops = mem.download(p.loops, LOOPS);
+        std::vector<double> hz;
+        for (int i = 0; i < LOOPS; i++) {
+            if (!loops[i].ran() || samples[i] == 0)
+                continue;
+            const double rate = loops[i].ticks_per_ns(), per = i == ISSUE ? p.posts : 1;
+            std::vector<double> ns;
+            for (uint64_t t : mem.download(p.ticks[i], samples[i]))
+                ns.push_back((double)t / rate / per);
+            out.add(names[i], "ns", std::move(ns));
+            hz.push_back(rate * 1e9);
+        }
+        if (!hz.empty())
+            out.add("clock_hz", "1", std::move(hz));
+    }
+
+  private:
+    struct Echo {
+        uint32_t warmup, iterations;
+        uint64_t delay_ns, base; // `base`: echoes of earlier loops
+        LoopIndex loop;
+    };
+
+    static GIC_DEVICE uint64_t slot(const Params &p, uint64_t i) { return i % p.slots * p.stride; }
+
+    // Starts the operation once, completion not included.
+    template <class Agent> static GIC_DEVICE int post(Agent &agent, const Params &p, uint64_t i) {
+        const uint64_t at = slot(p, i);
+        switch (p.op) {
+        case PUT:
+            return agent.put(1, p.dst + at, p.src + at, p.bytes);
+        case PUT_SIGNAL:
+            return agent.put_signal(1, p.dst + at, p.src + at, p.bytes, p.counter, 1);
+        case ATOMIC:
+            return agent.signal(1, p.counter, 1);
+        default:
+            return agent.get(1, p.dst + at, p.src + at, p.bytes);
+        }
+    }
+
+    static GIC_DEVICE void sample(const gic::Self &self, uint64_t *ticks, uint32_t warmup, uint32_t i,
+                                  uint64_t from, uint64_t to) {
+        if (self.lane == 0 && i >= warmup)
+            ticks[i - warmup] = to - from;
+    }
+    static GIC_DEVICE void stamp(const gic::Self &self, gic::Stamp *at) {
+        if (self.lane == 0)
+            *at = gic::Stamp::now();
+    }
+
+    template <class H>
+    static GIC_DEVICE int issue(typename H::Agent &agent, const gic::Self &self, const Params &p) {
+        for (uint32_t r = 0; r < p.warm_rounds + p.rounds; r++) {
+            if (r == p.warm_rounds)
+                stamp(self, &p.loops[ISSUE].begin);
+            const uint64_t from = gic::clock64();
+            for (uint32_t i = 0; i < p.posts; i++)
+                GIC_TRY(post(agent, p, i));
+            const uint64_t to = gic::clock64();
+            GIC_TRY(agent.flush(1));
+            sample(self, p.ticks[ISSUE], p.warm_rounds, r, from, to);
+        }
+        stamp(self, &p.loops[ISSUE].end);
+        return gic::OK;
+    }
+
+    template <class H>
+    static GIC_DEVICE int completion(const H &h, typename H::Agent &agent, const gic::Self &self,
+                                     const Params &p) {
+        for (uint32_t i = 0; i < p.warmup + p.iterations; i++) {
+            if (i == p.warmup)
+                stamp(self, &p.loops[COMPLETION].begin);
+            const uint64_t from = gic::clock64();
+            uint64_t old = 0;
+            if (p.op == ATOMIC) {
+                GIC_TRY(agent.fetch_add(1, p.counter, 1, &old));
+            } else {
+                GIC_TRY(post(agent, p, i));
+                GIC_TRY(agent.flush(1));
+            }
+            sample(self, p.ticks[COMPLETION], p.warmup, i, from, gic::clock64());
+            if (p.op == ATOMIC && self.lane == 0) // the old values are this operation's payload
+                *(uint64_t *)(h.window + p.dst + slot(p, i)) = old;
+        }
+        stamp(self, &p.loops[COMPLETION].end);
+        return gic::OK;
+    }
+
+    // One message of an echo, number `n` from 1, announced to whoever waits for n on `sig`.
+    template <class Agent>
+    static GIC_DEVICE int announce(Agent &agent, const Params &p, uint32_t peer, uint64_t sig, uint64_t n) {
+        const uint64_t at = slot(p, n - 1);
+        if (p.op == PUT)
+            GIC_TRY(agent.notify(peer, p.dst + at, p.src + at, p.bytes, sig, n));
+        else
+            GIC_TRY(agent.put_signal(peer, p.dst + at, p.src + at, p.bytes, sig, 1));
+        return agent.ring();
+    }
+
+    template <class H>
+    static GIC_DEVICE int request(typename H::Agent &agent, const gic::Self &self, const Params &p,
+                                  const Echo &e) {
+        for (uint32_t i = 0; i < e.warmup + e.iterations; i++) {
+            if (i == e.warmup)
+                stamp(self, &p.loops[e.loop].begin);
+            const uint64_t n = e.base + i + 1, from = gic::clock64();
+            GIC_TRY(announce(agent, p, 1, p.request, n));
+            GIC_TRY(agent.wait(p.reply, n));
+            sample(self, p.ticks[e.loop], e.warmup, i, from, gic::clock64());
+        }
+        stamp(self, &p.loops[e.loop].end);
+        return gic::OK;
+    }
+
+    template <class H>
+    static GIC_DEVICE int respond(typename H::Agent &agent, const Params &p, const Echo &e) {
+        for (uint32_t i = 0; i < e.warmup + e.iterations; i++) {
+            const uint64_t n = e.base + i + 1;
+            GIC_TRY(agent.wait(p.request, n));
+            // The delay is below 2 ms and nothing else is due meanwhile: it does not yield, which would
+            // lengthen it by a time slice.
+            if (e.delay_ns != 0)
+                for (const uint64_t from = gic::globaltimer(); gic::globaltimer() - from < e.delay_ns;)
+                    gic::pause(0);
+            GIC_TRY(announce(agent, p, 0, p.reply, n));
+        }
+        return gic::OK;
+    }
+};
+
+#endif
