@@ -1,0 +1,321 @@
+#include "minigda/gda_host.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+namespace {
+
+// The keys of --nic soft. Values are checked here too: a fabric may be opened without the harness.
+const struct gic_key nic_keys[] = {
+    {"engine", "cpu", "cpu|gpu", "who processes the queues"},
+    {"profile", "none", "", "NIC model"},
+    {"threads", "1", "1..64", "engine threads per rank"},
+    {"watch", "bell", "bell|dbr", "what the engine polls"},
+    {"doorbell", "host", "host|gpu", "where the doorbell word lives"},
+    {"trace", "off", "off|on", "keep every doorbell, WQE and CQE"},
+};
+constexpr size_t trace_capacity = 1u << 20;
+constexpr size_t page = 4096;
+constexpr uint32_t local_rights = SOFTNIC_LOCAL_WRITE;
+constexpr uint32_t window_rights =
+    SOFTNIC_LOCAL_WRITE | SOFTNIC_REMOTE_WRITE | SOFTNIC_REMOTE_READ | SOFTNIC_REMOTE_ATOMIC;
+
+struct gic_open nic_view(const struct gic_open *open) {
+    struct gic_open view = *open;
+    view.config = open->nic_config;
+    view.config_count = open->nic_config_count;
+    return view;
+}
+
+size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+int comm_gather(const gda_fabric *f, const void *mine, void *all, size_t bytes, const char *what) {
+    int rc = f->comm->allgather(f->comm->arg, mine, all, bytes);
+    return rc ? gic::fail(rc, "rank %u: exchange %s: %s", f->rank, what, strerror(-rc)) : 0;
+}
+
+int comm_barrier(const gda_fabric *f, const char *what) {
+    int rc = f->comm->barrier(f->comm->arg);
+    return rc ? gic::fail(rc, "rank %u: wait for all ranks to %s: %s", f->rank, what, strerror(-rc)) : 0;
+}
+
+bool power_of_two(uint32_t n) { return n && (n & (n - 1)) == 0; }
+
+} // namespace
+
+int gda_fabric_probe(const struct gic_open *open) {
+    if (strncmp(open->device, "cuda", 4) == 0)
+        return gic::fail(-ENOTSUP, "device=%s: built without CUDA", open->device);
+    if (strcmp(open->device, "host") != 0)
+        return gic::fail(-EINVAL, "device=%s: want host or cuda:N", open->device);
+    if (strcmp(open->nic, "none") == 0)
+        return gic::fail(-ENOTSUP, "nic=none: a floor posts to a NIC; use --nic soft");
+    if (strcmp(open->nic, "soft") != 0)
+        return gic::fail(-ENOTSUP, "nic=%s: the floors have no path to a real ConnectX yet", open->nic);
+    struct gic_open view = nic_view(open);
+    gic::Config nic(nic_keys, sizeof nic_keys / sizeof *nic_keys, &view);
+    if (int rc = nic.check())
+        return rc;
+    if (strcmp(nic.text("engine"), "cpu") != 0)
+        return gic::fail(-ENOTSUP, "engine=%s: needs a CUDA device", nic.text("engine"));
+    if (strcmp(nic.text("doorbell"), "host") != 0)
+        return gic::fail(-ENOTSUP, "doorbell=%s: needs a CUDA device", nic.text("doorbell"));
+    struct softnic_profile profile;
+    if (softnic_profile_find(nic.text("profile"), &profile) != 0) {
+        std::string known;
+        for (const char *const *p = softnic_profile_names(); *p; p++)
+            known += (known.empty() ? "" : ", ") + std::string(*p);
+        return gic::fail(-EINVAL, "profile=%s: known: %s", nic.text("profile"), known.c_str());
+    }
+    return 0;
+}
+
+int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint32_t max_qps,
+                    struct gda_fabric **fabric_p) {
+    if (int rc = gda_fabric_probe(open))
+        return rc;
+    struct gic_open view = nic_view(open);
+    gic::Config nic(nic_keys, sizeof nic_keys / sizeof *nic_keys, &view);
+    gda_fabric *f = new gda_fabric();
+    f->rank = (uint32_t)open->rank;
+    f->nranks = (uint32_t)open->nranks;
+    f->comm = open->comm;
+    f->clock = clock;
+    f->workers = nic.u32("threads");
+    f->profile = nic.text("profile");
+    f->watch = nic.text("watch");
+    f->doorbell = nic.text("doorbell");
+    f->trace = nic.text("trace");
+
+    struct softnic_attr attr = {};
+    attr.job = open->job;
+    attr.node = f->rank;
+    attr.nodes = f->nranks;
+    attr.clock = clock;
+    attr.watch = f->watch == "dbr" ? SOFTNIC_WATCH_DBR : SOFTNIC_WATCH_BELL;
+    attr.workers = f->workers;
+    attr.max_qps = max_qps;
+    attr.trace_records = f->trace == "on" ? trace_capacity : 0;
+    softnic_profile_find(f->profile.c_str(), &attr.profile);
+    int rc = softnic_create(&attr, &f->nic);
+    if (rc)
+        rc = gic::fail(rc, "create NIC: %s", softnic_error());
+    else if (clock == SOFTNIC_REAL && (rc = softnic_start(f->nic)) != 0)
+        rc = gic::fail(rc, "start NIC: %s", softnic_error());
+    if (rc) {
+        gda_fabric_close(f);
+        return rc;
+    }
+    *fabric_p = f;
+    return 0;
+}
+
+void gda_fabric_close(struct gda_fabric *f) {
+    if (!f)
+        return;
+    softnic_destroy(f->nic); // first: the engine must not look at queues that are gone
+    for (const gda_block &b : f->blocks)
+        munmap(b.addr, b.bytes);
+    delete f;
+}
+
+int gda_fabric_alloc(struct gda_fabric *f, size_t bytes, void **addr_p, uint32_t *key_p) {
+    size_t size = round_up(bytes ? bytes : 1, page);
+    void *addr = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (addr == MAP_FAILED)
+        return gic::fail(-ENOMEM, "map %zu bytes: %s", size, strerror(errno));
+    gda_block block{addr, size, 0};
+    if (key_p) {
+        if (int rc = softnic_mr_register(f->nic, addr, size, local_rights, &block.key)) {
+            munmap(addr, size);
+            return gic::fail(rc, "register %zu bytes: %s", size, softnic_error());
+        }
+        *key_p = block.key;
+    }
+    f->blocks.push_back(block);
+    *addr_p = addr;
+    return 0;
+}
+
+namespace {
+
+// All QPs of a rank live in three mappings: send queues, CQEs, and the words the driver stores (one cache
+// line each, so that two QPs' ringers and the engine do not share one).
+int lay_out(gda_fabric *f, uint32_t sq_depth, uint32_t cq_depth) {
+    const size_t n = f->qps.size(), line = 64;
+    const uint32_t cqes = cq_depth ? cq_depth : 1;
+    void *sq, *cq, *words;
+    if (int rc = gda_fabric_alloc(f, n * sq_depth * MLX5_BB, &sq, nullptr))
+        return rc;
+    if (int rc = gda_fabric_alloc(f, n * cqes * MLX5_CQE, &cq, nullptr))
+        return rc;
+    if (int rc = gda_fabric_alloc(f, n * 3 * line, &words, nullptr))
+        return rc;
+    for (size_t i = 0; i < n; i++) {
+        gda_qp &qp = f->qps[i];
+        uint8_t *word = (uint8_t *)words + i * 3 * line;
+        qp.sq = (uint8_t *)sq + i * sq_depth * MLX5_BB;
+        qp.cqe = (struct mlx5_cqe64 *)cq + i * cqes;
+        qp.dbr = (struct mlx5_dbr *)word;
+        qp.bell = (uint64_t *)(word + line);
+        qp.cq_dbrec = cq_depth ? (__be32 *)(word + 2 * line) : nullptr;
+        qp.depth = sq_depth;
+        qp.cq_depth = cqes;
+        qp.collapsed = cq_depth == 0;
+        qp.peer = (uint32_t)(i / f->qps_per_peer);
+    }
+    return 0;
+}
+
+int create_qp(gda_fabric *f, gda_qp *qp) {
+    struct softnic_cq_attr cq = {};
+    cq.cqe = qp->cqe;
+    cq.depth = qp->cq_depth;
+    cq.collapsed = qp->collapsed;
+    cq.dbrec = qp->cq_dbrec;
+    if (int rc = softnic_cq_create(f->nic, &cq, &qp->cqn))
+        return gic::fail(rc, "create CQ: %s", softnic_error());
+    struct softnic_qp_attr attr = {};
+    attr.sq = qp->sq;
+    attr.depth = qp->depth;
+    attr.dbrec = &qp->dbr->snd;
+    attr.doorbell = qp->bell;
+    attr.cqn = qp->cqn;
+    if (int rc = softnic_qp_create(f->nic, &attr, &qp->qpn))
+        return gic::fail(rc, "create QP: %s", softnic_error());
+    return 0;
+}
+
+} // namespace
+
+int gda_fabric_connect(struct gda_fabric *f, uint32_t per_peer, uint32_t sq_depth, uint32_t cq_depth) {
+    if (!power_of_two(sq_depth) || sq_depth < 64 || sq_depth > 32768)
+        return gic::fail(-EINVAL, "send queue depth %u: want a power of two in 64..32768", sq_depth);
+    if (cq_depth && !power_of_two(cq_depth))
+        return gic::fail(-EINVAL, "CQ depth %u: want a power of two", cq_depth);
+    if (per_peer == 0 || !f->qps.empty())
+        return gic::fail(-EINVAL, "%u QPs per peer: want at least 1, once", per_peer);
+    const size_t n = (size_t)f->nranks * per_peer;
+    f->qps_per_peer = per_peer;
+    f->qps.resize(n);
+    if (int rc = lay_out(f, sq_depth, cq_depth))
+        return rc;
+    std::vector<uint32_t> mine(n), all(n * f->nranks);
+    for (size_t i = 0; i < n; i++) {
+        if (int rc = create_qp(f, &f->qps[i]))
+            return rc;
+        mine[i] = f->qps[i].qpn;
+    }
+    if (int rc = comm_gather(f, mine.data(), all.data(), n * sizeof(uint32_t), "QP numbers"))
+        return rc;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t peer = f->qps[i].peer, k = (uint32_t)(i % per_peer);
+        const uint32_t remote = all[(size_t)peer * n + (size_t)f->rank * per_peer + k];
+        if (int rc = softnic_qp_connect(f->nic, f->qps[i].qpn, peer, remote))
+            return gic::fail(rc, "connect QP %u to rank %u: %s", f->qps[i].qpn, peer, softnic_error());
+    }
+    return comm_barrier(f, "connect");
+}
+
+int gda_fabric_window(struct gda_fabric *f, uint64_t bytes) {
+    if (bytes == 0)
+        return gic::fail(-EINVAL, "window of 0 bytes");
+    if (f->window) {
+        if (int rc = comm_barrier(f, "leave the old window"))
+            return rc;
+        if (int rc = softnic_mr_deregister(f->nic, f->window_key))
+            return gic::fail(rc, "deregister window: %s", softnic_error());
+        void *old = f->window;
+        f->window = nullptr;
+        if (int rc = softnic_mem_free(f->nic, old))
+            return gic::fail(rc, "free window: %s", softnic_error());
+    }
+    void *addr;
+    if (int rc = softnic_mem_alloc(f->nic, bytes, &addr))
+        return gic::fail(rc, "allocate window of %llu bytes: %s", (unsigned long long)bytes, softnic_error());
+    if (int rc = softnic_mr_register(f->nic, addr, bytes, window_rights, &f->window_key)) {
+        rc = gic::fail(rc, "register window: %s", softnic_error());
+        softnic_mem_free(f->nic, addr);
+        return rc;
+    }
+    f->window = (uint8_t *)addr;
+    f->window_bytes = bytes;
+    const gda_peer mine{(uint64_t)(uintptr_t)addr, f->window_key};
+    f->peers.resize(f->nranks);
+    return comm_gather(f, &mine, f->peers.data(), sizeof mine, "window");
+}
+
+namespace {
+
+int check_range(const gda_fabric *f, uint64_t offset, size_t bytes) {
+    if (!f->window)
+        return gic::fail(-EINVAL, "no window yet");
+    if (offset > f->window_bytes || bytes > f->window_bytes - offset)
+        return gic::fail(-ERANGE, "%zu bytes at offset %llu: the window has %llu", bytes,
+                         (unsigned long long)offset, (unsigned long long)f->window_bytes);
+    return 0;
+}
+
+} // namespace
+
+int gda_fabric_write(struct gda_fabric *f, uint64_t offset, const void *src, size_t bytes) {
+    if (int rc = check_range(f, offset, bytes))
+        return rc;
+    memcpy(f->window + offset, src, bytes);
+    return 0;
+}
+
+int gda_fabric_read(struct gda_fabric *f, uint64_t offset, void *dst, size_t bytes) {
+    if (int rc = check_range(f, offset, bytes))
+        return rc;
+    memcpy(dst, f->window + offset, bytes);
+    return 0;
+}
+
+int gda_fabric_error(const struct gda_fabric *f) {
+    for (const gda_qp &qp : f->qps)
+        for (uint32_t i = 0; i < qp.cq_depth; i++) {
+            const auto *e = (const struct mlx5_err_cqe *)&qp.cqe[i];
+            if (mlx5_op_own_opcode(__atomic_load_n(&e->op_own, __ATOMIC_ACQUIRE)) != MLX5_CQE_OP_REQ_ERR)
+                continue;
+            // A collapsed CQE may already show the flush of what came behind; the cause is gone then.
+            return gic::fail(-EIO,
+                             "error CQE on QP %u to rank %u: syndrome 0x%02x (vendor 0x%02x), WQE index %u",
+                             qp.qpn, qp.peer, e->syndrome, e->vendor_syndrome, mlx5_be16(e->wqe_counter));
+        }
+    return 0;
+}
+
+void gda_fabric_facts(const struct gda_fabric *f, gic::Facts *facts) {
+    if (!f->qps.empty()) {
+        const gda_qp &qp = f->qps[0];
+        facts->set("qps", f->qps.size());
+        facts->set("qps_per_peer", f->qps_per_peer);
+        facts->set("sq_depth", qp.depth);
+        facts->set("cq", qp.collapsed ? std::string("collapsed") : "ring:" + std::to_string(qp.cq_depth));
+    }
+    facts->set("engine", "cpu");
+    facts->set("engine_threads", f->workers);
+    facts->set("watch", f->watch);
+    facts->set("doorbell", f->doorbell);
+    facts->set("profile", f->profile);
+    facts->set("trace", f->trace);
+}
+
+void gda_fabric_counters(const struct gda_fabric *f, gic::Counters *counters) {
+    struct softnic_counters c = {};
+    softnic_counters_get(f->nic, SOFTNIC_ALL_QPS, &c);
+    counters->add("wqes", "1", c.wqes, true);
+    counters->add("wqe_write", "1", c.wqe_write, true);
+    counters->add("wqe_write_inline", "1", c.wqe_write_inline, true);
+    counters->add("wqe_read", "1", c.wqe_read, true);
+    counters->add("wqe_atomic", "1", c.wqe_atomic, true);
+    counters->add("wqe_nop", "1", c.wqe_nop, true);
+    counters->add("cqes", "1", c.cqes, true);
+    counters->add("error_cqes", "1", c.error_cqes, true);
+    counters->add("wqe_bytes", "B", c.wqe_bytes, true);
+    counters->add("payload_bytes", "B", c.payload_bytes, true);
+    counters->add("qps_used", "1", c.qps_used, true);
+    counters->add("doorbells_seen", "1", c.doorbells, false);
+}
