@@ -86,11 +86,15 @@ bench: all $(benches) ## speed, as ratios measured side by side in one run
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
 
 csrc = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
-lint: ## gofmt, vet, staticcheck, clang-format
+STATICCHECK_VERSION := v0.8.2
+STATICCHECK := .deps/bin/staticcheck-$(STATICCHECK_VERSION)
+$(STATICCHECK):
+	GOBIN=$(CURDIR)/.deps/bin $(GO) install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION)
+	mv .deps/bin/staticcheck $@
+lint: $(STATICCHECK) ## gofmt, vet, staticcheck, clang-format
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt: $$out"; exit 1; }
 	$(GO) vet ./...
-	$(GO) run $(STATICCHECK) ./...
+	$(STATICCHECK) ./...
 	clang-format --dry-run --Werror $(csrc)
 fmt: ## format all sources
 	gofmt -w $$(git ls-files '*.go')
