@@ -8,6 +8,8 @@
 
 #include "../backends/abi/device.cuh"
 
+#include <vector>
+
 #define GIC_TRY(call)                                                                                        \
     do {                                                                                                     \
         if (int gic_status_ = (call))                                                                        \
@@ -53,7 +55,25 @@ struct Stamp {
     static GIC_DEVICE Stamp now() { return Stamp{clock64(), globaltimer()}; }
 };
 
+// A stretch of globaltimer on one agent; all zero: the agent was not used.
+struct Interval {
+    uint64_t begin, end;
+};
+
 // From here on the host alone.
+
+// From the earliest begin to the latest end of n agents, ns.
+inline double union_ns(const std::vector<Interval> &spans, size_t first, size_t n) {
+    uint64_t begin = UINT64_MAX, end = 0;
+    for (size_t i = first; i < first + n; i++) {
+        if (spans[i].end == 0)
+            continue;
+        begin = spans[i].begin < begin ? spans[i].begin : begin;
+        end = spans[i].end > end ? spans[i].end : end;
+    }
+    return end > begin ? (double)(end - begin) : 0;
+}
+
 struct Loop {
     Stamp begin, end;
 

@@ -1,0 +1,87 @@
+// The kernel of the workloads that keep the queues full: every thread of a sending rank puts messages of one
+// size to one peer, each into its own slot, and the agents complete them all at the end.
+//
+// Timed by globaltimer: from the first post of the earliest agent to the return of the last agent's quiet.
+#ifndef GIC_WORKLOADS_STREAM_CUH
+#define GIC_WORKLOADS_STREAM_CUH
+
+#include "../../backends/abi/driver.cuh"
+#include "../barrier.cuh"
+
+struct stream_workload {
+    struct Params {
+        uint32_t sends, peer;                    // does this rank send, and to whom
+        uint32_t bytes, messages, warmup, slots; // messages and slots per thread
+        uint64_t src, dst, stride, barrier;
+        gic::GridBarrier *grid;
+        uint32_t agents;
+        gic::Interval *spans; // per agent
+    };
+
+    static int parse(gic::Inputs &in, gic::Arena &mem, uint32_t nranks, Params *p) {
+        in.threads = in.u32("threads");
+        p->sends = in.u32("sends");
+        p->peer = in.u32("peer");
+        p->bytes = in.u32("bytes");
+        p->messages = in.u32("messages");
+        p->warmup = in.u32("warmup");
+        p->slots = in.u32("slots");
+        p->src = in.u64("src");
+        p->dst = in.u64("dst");
+        p->stride = in.u64("stride");
+        p->barrier = in.u64("barrier");
+        if (int rc = in.check())
+            return rc;
+        if (p->slots == 0 || p->peer >= nranks)
+            return gic::fail(-EINVAL, "slots=%u peer=%u ranks=%u: need slots > 0 and peer < ranks", p->slots,
+                             p->peer, nranks);
+        if (!p->sends)
+            in.agents = 1;
+        p->agents = p->sends ? in.threads : 1; // with more lanes fewer of them are used
+        p->grid = mem.array<gic::GridBarrier>(1);
+        p->spans = mem.array<gic::Interval>(p->agents);
+        return 0;
+    }
+
+    template <class H> static GIC_DEVICE int kernel(const H &h, gic::Self self, const Params &p) {
+        typename H::Agent agent(h, self);
+        gic::RankBarrier barrier(p.barrier);
+        GIC_TRY(barrier.wait_all(h, agent, self, p.grid));
+        if (p.sends) {
+            GIC_TRY(send(h, agent, self, p, p.warmup));
+            GIC_TRY(agent.quiet());
+        }
+        GIC_TRY(barrier.wait_all(h, agent, self, p.grid));
+        if (p.sends) {
+            const uint64_t begin = gic::globaltimer();
+            GIC_TRY(send(h, agent, self, p, p.messages));
+            GIC_TRY(agent.quiet());
+            const uint64_t end = gic::globaltimer();
+            if (self.lane == 0)
+                p.spans[self.agent] = gic::Interval{begin, end};
+        }
+        return barrier.wait_all(h, agent, self, p.grid);
+    }
+
+    static void finish(const Params &p, gic::Arena &mem, gic::Results &out) {
+        if (p.sends)
+            out.add("elapsed", "ns", {gic::union_ns(mem.download(p.spans, p.agents), 0, p.agents)});
+    }
+
+  private:
+    template <class H>
+    static GIC_DEVICE int send(const H &h, typename H::Agent &agent, const gic::Self &self, const Params &p,
+                               uint32_t messages) {
+        const uint64_t first = (uint64_t)self.agent * h.lanes;
+        for (uint32_t j = 0; j < messages; j++) {
+            const uint32_t ring = j % p.slots;
+            GIC_TRY(agent.put_each(p.peer, h.lanes, [&](uint32_t i) {
+                const uint64_t at = ((first + i) * p.slots + ring) * p.stride;
+                return gic::Message{p.dst + at, p.src + at, p.bytes};
+            }));
+        }
+        return gic::OK;
+    }
+};
+
+#endif
