@@ -37,3 +37,23 @@ type Outer struct {
 	// Skip is the reason, when it is known beforehand that these cannot run.
 	Skip string
 }
+
+// Records is the number of lines the run will write.
+func (p *Plan) Records() int {
+	n := 0
+	for i := range p.Outers {
+		n += len(p.Outers[i].Points)
+	}
+	return n
+}
+
+// Starts is the number of rank processes the run will start.
+func (p *Plan) Starts() int {
+	n := 0
+	for i := range p.Outers {
+		if p.Outers[i].Skip == "" {
+			n += p.Outers[i].Ranks
+		}
+	}
+	return n
+}
