@@ -2,7 +2,6 @@ package workloads
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,25 +65,6 @@ func PointOf(args map[string]string) (Point, uint64, error) {
 func (o *Ops) Add(op backends.Op, n, bytes uint64) {
 	o.Count[op] += n
 	o.PayloadBytes += n * bytes
-}
-
-// Seconds converts nanoseconds of a series.
-func Seconds(ns []float64) []float64 {
-	s := make([]float64, len(ns))
-	for i, v := range ns {
-		s[i] = v / 1e9
-	}
-	return s
-}
-
-// Median of values that need not be sorted; NaN for none.
-func Median(values []float64) float64 {
-	n := len(values)
-	if n == 0 {
-		return math.NaN()
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
 // MaxWindow bounds the window of one rank: above it a point is a mistake, and every size fits 64 bits easily.

@@ -1,0 +1,45 @@
+package workloads
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Seconds converts the nanoseconds of a series.
+func Seconds(ns []float64) []float64 {
+	s := make([]float64, len(ns))
+	for i, v := range ns {
+		s[i] = v / 1e9
+	}
+	return s
+}
+
+// Median of values that need not be sorted; NaN for none.
+func Median(values []float64) float64 {
+	n := len(values)
+	if n == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+// Slowest returns, in seconds, the largest value over the ranks for each of the n iterations of a series of
+// nanoseconds.
+func Slowest(results []RankResult, ranks int, series string, n int) ([]float64, error) {
+	if len(results) != ranks {
+		return nil, fmt.Errorf("%d results for %d ranks", len(results), ranks)
+	}
+	slowest := make([]float64, n)
+	for rank, r := range results {
+		values := Seconds(r.Get(series))
+		if len(values) != n {
+			return nil, fmt.Errorf("rank %d gave %d values of %s, expected %d", rank, len(values), series, n)
+		}
+		for i, v := range values {
+			slowest[i] = max(slowest[i], v)
+		}
+	}
+	return slowest, nil
+}
