@@ -60,18 +60,10 @@ type suiteFile struct {
 
 // ParseSuite reads a suite. An unknown field or a bad spec is an error of one line that names its line number.
 func ParseSuite(name string, text []byte) (*Suite, error) {
-	var f suiteFile
-	d := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict())
-	if err := d.Decode(&f); err != nil {
-		if errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("suite %s: the file is empty", name)
-		}
-		return nil, fmt.Errorf("suite %s: %s", name, yamlMessage(err))
-	}
-	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("suite %s: more than one YAML document", name)
-	}
+	f, err := decodeSuite(text)
 	switch {
+	case err != nil:
+		return nil, fmt.Errorf("suite %s: %s", name, yamlMessage(err))
 	case f.Ranks < 0:
 		return nil, fmt.Errorf("suite %s: ranks: %d is not allowed; allowed: 1 or more", name, f.Ranks)
 	case f.Repeat < 0:
@@ -98,6 +90,26 @@ func ParseSuite(name string, text []byte) (*Suite, error) {
 		s.Blocks = append(s.Blocks, block)
 	}
 	return s, nil
+}
+
+// decodeSuite reads the one document of a suite file.
+func decodeSuite(text []byte) (f suiteFile, err error) {
+	defer func() {
+		// The library panics on some texts that are not YAML; testdata/fuzz has one.
+		if recover() != nil {
+			err = errors.New("this is not YAML")
+		}
+	}()
+	d := yaml.NewDecoder(bytes.NewReader(text), yaml.Strict())
+	if err := d.Decode(&f); errors.Is(err, io.EOF) {
+		return f, errors.New("the file is empty")
+	} else if err != nil {
+		return f, err
+	}
+	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return f, errors.New("more than one YAML document")
+	}
+	return f, nil
 }
 
 // yamlMessage puts the library's report, which quotes the file below the message, on one line.
