@@ -1,0 +1,299 @@
+// The device side of the CPU proxy: rings of descriptors and the handle that workloads use.
+//
+//   device thread --16-byte descriptors--> ring --> worker (CPU) --WQEs, doorbell--> NIC
+//                 <-- consumed, completed, status (host memory, one set per ring) --
+//
+// A ring belongs to one worker, and a worker has one QP per peer, so all that one agent does to one peer goes
+// through one ring and one QP and keeps its order. The words of device.cuh mean here:
+//
+//   put, get, ...  handed to the worker; the source must stay as it is until flush
+//   signal         strong: an atomic on the same QP behind the agent's earlier puts
+//   notify         8 bytes: one inline write of the polled word. More: a put, then a write of the word
+//   fence          writes keep their order on a QP anyway; behind a get the worker is told to set the fence
+//   bit flush, quiet   the ring's completion counter has passed the agent's last descriptor. The counter
+//   moves in
+//                  ring order, so both complete everything of this ring, at all peers: the scope is the ring
+//   fetch_add      the old value comes back through a slot in host memory; blocks
+//   ring           nothing: a worker looks for descriptors by itself
+//
+// Hand-off `baseline`: reserve with a device atomic in a ring that may have many producers, read the worker's
+// progress from host memory every time, publish behind a system-scope fence. Hand-off `tuned`: one producer
+// per ring, its index in a register, progress read only when the ring looks full, validity in the descriptor.
+//
+// ERR_IO from flush, quiet, fetch_add or a full ring: the worker has given this ring up (a malformed
+// descriptor, an error CQE); proxy_error() on the host says why.
+#ifndef MINIPROXY_PROXY_CUH
+#define MINIPROXY_PROXY_CUH
+
+#include "miniproxy/descriptor.cuh"
+
+namespace proxy {
+
+// What a worker tells the producers of one ring, in host memory. Counts of descriptors since the ring was
+// made; they never wrap. On two lines: a producer reads `consumed` when it posts and `completed` when it
+// waits.
+struct alignas(128) Progress {
+    uint64_t consumed; // slots free again
+    alignas(64) uint64_t completed;
+    // OK, or why the ring has been given up: by the worker, before `completed` moves past the cause, or by a
+    // producer that leaves a hole in a shared ring.
+    int32_t status;
+};
+static_assert(offsetof(Progress, completed) == 64, "on a line of its own");
+
+// The producers' side of one ring. Device memory.
+struct alignas(64) Producer {
+    uint64_t head; // next index to reserve; tuned: kept by the agent, written back when it ends
+};
+
+constexpr uint32_t MAX_RINGS = 32;
+
+struct Rings {
+    Descriptor *slots; // host memory: ring r at slots + (r << shift)
+    Progress *progress;
+    Producer *producer;
+    uint8_t *open;     // host memory, one byte per ring: set by the first agent that uses it
+    uint64_t *results; // host memory, `result_slots` words: where the old value of a fetch_add arrives
+    uint32_t count;
+    uint32_t result_slots; // agents that can use fetch_add
+    uint32_t shift;        // log2 of the slots per ring
+    uint32_t shared;       // agents may share a ring
+};
+
+template <Handoff F> struct Handle {
+    uint32_t rank, nranks;
+    uint8_t *window;
+    gic::Env env;
+    uint32_t lanes;
+    Rings rings;
+
+    class Agent;
+};
+
+template <Handoff F> class Handle<F>::Agent {
+  public:
+    GIC_DEVICE Agent(const Handle &h, gic::Self self) : h_(h), self_(self) {
+        // Without sharing an agent beyond the last ring has none; the adapter refuses such a launch, and here
+        // every call answers ERR_INVAL rather than break another agent's ring.
+        bool has_ring = h.rings.shared || self.agent < h.rings.count;
+        uint32_t r = self.agent % h.rings.count;
+        peers_ = has_ring ? h.nranks : 0;
+        slots_ = h.rings.slots + ((uint64_t)r << h.rings.shift);
+        progress_ = h.rings.progress + r;
+        producer_ = h.rings.producer + r;
+        if (!has_ring)
+            return;
+        // What came before is this agent's to complete too: one launch may make an agent more than once.
+        next_ = last_ = gic::load_relaxed<gic::Scope::device>(&producer_->head);
+        limit_ = gic::load_relaxed(&progress_->consumed) + depth();
+        if (self.lane == 0)
+            gic::store_relaxed(h.rings.open + r, (uint8_t)1);
+    }
+    GIC_DEVICE ~Agent() {
+        if (F == Handoff::tuned && peers_ && self_.lane == 0)
+            producer_->head = next_;
+    }
+    Agent(const Agent &) = delete;
+    Agent &operator=(const Agent &) = delete;
+
+    GIC_DEVICE int put(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
+        return post(Fields{Op::put, peer, dst, src, bytes, 0});
+    }
+
+    template <class M> GIC_DEVICE int put_each(uint32_t peer, uint32_t n, M message) {
+        if (n > h_.lanes)
+            return gic::ERR_INVAL;
+        for (uint32_t i = 0; i < n; i++) {
+            gic::Message m = message(i);
+            if (bad(Fields{Op::put, peer, m.dst, m.src, m.bytes, 0}))
+                return gic::ERR_INVAL;
+        }
+        uint64_t at;
+        if (int s = reserve(n, &at))
+            return s;
+        for (uint32_t i = gic::lane_first(self_); i < n; i += gic::lane_step(self_)) {
+            gic::Message m = message(i);
+            write(at + i, Fields{Op::put, peer, m.dst, m.src, m.bytes, 0});
+        }
+        return gic::OK;
+    }
+
+    GIC_DEVICE int put_value(uint32_t peer, uint64_t dst, uint64_t value, uint32_t bytes) {
+        if (bytes != 8 && bytes != 4 && bytes != 2 && bytes != 1)
+            return gic::ERR_INVAL;
+        return post(Fields{Op::value, peer, dst, 0, bytes, value});
+    }
+
+    GIC_DEVICE int signal(uint32_t peer, uint64_t sig, uint64_t add) {
+        return post(Fields{Op::signal, peer, sig, 0, 8, add});
+    }
+
+    GIC_DEVICE int put_signal(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes, uint64_t sig,
+                              uint64_t add) {
+        return post(Fields{Op::put, peer, dst, src, bytes, 0}, Fields{Op::signal, peer, sig, 0, 8, add});
+    }
+
+    GIC_DEVICE int notify(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes, uint64_t sig,
+                          uint64_t value) {
+        Fields word{Op::value, peer, sig, 0, 8, value};
+        if (sig % 8 != 0) // the other side polls it as one word
+            return gic::ERR_INVAL;
+        if (bytes == 8)
+            return post(word);
+        return post(Fields{Op::put, peer, dst, src, bytes, 0}, word);
+    }
+
+    GIC_DEVICE int wait(uint64_t sig, uint64_t at_least) {
+        if (sig % 8 != 0 || sig >= MAX_OFFSET)
+            return gic::ERR_INVAL;
+        const uint64_t *word = (const uint64_t *)(h_.window + sig);
+        for (gic::Spin spin(h_.env); gic::load_acquire(word) < at_least;)
+            if (int s = spin.failed())
+                return s;
+        return gic::OK;
+    }
+
+    GIC_DEVICE int get(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
+        gets_ = true;
+        return post(Fields{Op::get, peer, dst, src, bytes, 0});
+    }
+
+    GIC_DEVICE int fetch_add(uint32_t peer, uint64_t off, uint64_t add, uint64_t *old_p) {
+        if (self_.agent >= h_.rings.result_slots)
+            return gic::ERR_INVAL;
+        if (int s = post(Fields{Op::fetch_add, peer, off, self_.agent, 8, 0},
+                         Fields{Op::operand, peer, 0, 0, 8, add}))
+            return s;
+        if (int s = completed())
+            return s;
+        *old_p = gic::load_acquire(h_.rings.results + self_.agent);
+        return gic::OK;
+    }
+
+    GIC_DEVICE int fence(uint32_t peer) {
+        if (peer >= peers_)
+            return gic::ERR_INVAL;
+        return gets_ ? post(Fields{Op::fence, peer, 0, 0, 0, 0}) : (int)gic::OK;
+    }
+
+    GIC_DEVICE int flush(uint32_t peer) { return peer < peers_ ? quiet() : (int)gic::ERR_INVAL; }
+
+    GIC_DEVICE int quiet() {
+        int s = completed();
+        if (s == gic::OK)
+            gets_ = false;
+        return s;
+    }
+
+    GIC_DEVICE void gpu_visible() { gic::fence_acq_rel<gic::Scope::system>(); }
+
+    GIC_DEVICE int ring() { return gic::OK; }
+
+  private:
+    GIC_DEVICE uint64_t depth() const { return (uint64_t)1 << h_.rings.shift; }
+
+    // Does it fit a descriptor? Whether it lies in the windows is the worker's to check.
+    GIC_DEVICE bool bad(const Fields &f) const {
+        if (f.peer >= peers_ || ((f.dst | f.src) >> OFFSET_BITS) != 0)
+            return true;
+        if (f.op == Op::put || f.op == Op::get)
+            return f.bytes > MAX_BYTES;
+        return (f.op == Op::signal || f.op == Op::fetch_add) && f.dst % 8 != 0;
+    }
+
+    GIC_DEVICE void write(uint64_t index, const Fields &f) {
+        publish<F>(slots_ + (index & (depth() - 1)), pack(f), phase_of(index, h_.rings.shift));
+    }
+
+    GIC_DEVICE int post(const Fields &f) {
+        uint64_t at;
+        if (bad(f))
+            return gic::ERR_INVAL;
+        if (int s = reserve(1, &at))
+            return s;
+        if (self_.lane == 0)
+            write(at, f);
+        return gic::OK;
+    }
+
+    GIC_DEVICE int post(const Fields &first, const Fields &second) {
+        uint64_t at;
+        if (bad(first) || bad(second))
+            return gic::ERR_INVAL;
+        if (int s = reserve(2, &at))
+            return s;
+        if (self_.lane == 0) {
+            write(at, first);
+            write(at + 1, second);
+        }
+        return gic::OK;
+    }
+
+    // `n` slots in a row that are free to write.
+    GIC_DEVICE int reserve(uint32_t n, uint64_t *at_p) {
+        if constexpr (F == Handoff::baseline) {
+            uint64_t at = 0;
+            if (self_.lane == 0)
+                at = gic::fetch_add<gic::Scope::device>(&producer_->head, (uint64_t)n);
+            *at_p = at = gic::broadcast(self_, at);
+            last_ = at + n;
+            return space(last_);
+        } else {
+            if (next_ + n > limit_)
+                if (int s = space(next_ + n))
+                    return s;
+            *at_p = next_;
+            last_ = next_ += n;
+            return gic::OK;
+        }
+    }
+
+    // Read the worker's progress until slots below `end` are free.
+    GIC_DEVICE int space(uint64_t end) {
+        int status = gic::OK;
+        if (self_.lane == 0)
+            for (gic::Spin spin(h_.env);
+                 (limit_ = gic::load_acquire(&progress_->consumed) + depth()) < end;) {
+                if ((status = gic::load_relaxed(&progress_->status)) != gic::OK)
+                    break;
+                if ((status = spin.failed()) == gic::OK)
+                    continue;
+                // Reserved slots that nobody will fill: with more producers the ring ends here for all.
+                if (F == Handoff::baseline)
+                    gic::store_relaxed(&progress_->status, (int32_t)status);
+                break;
+            }
+        limit_ = gic::broadcast(self_, limit_);
+        return gic::broadcast(self_, status);
+    }
+
+    GIC_DEVICE int completed() {
+        int status = gic::OK;
+        if (self_.lane == 0) {
+            for (gic::Spin spin(h_.env); gic::load_acquire(&progress_->completed) < last_;) {
+                if ((status = gic::load_relaxed(&progress_->status)) != gic::OK)
+                    break;
+                if ((status = spin.failed()) != gic::OK)
+                    break;
+            }
+            if (status == gic::OK)
+                status = gic::load_relaxed(&progress_->status);
+        }
+        return gic::broadcast(self_, status);
+    }
+
+    const Handle h_;
+    const gic::Self self_;
+    uint32_t peers_ = 0; // 0: no ring
+    bool gets_ = false;  // since the last flush
+    Descriptor *slots_;
+    Progress *progress_;
+    Producer *producer_;
+    uint64_t next_ = 0;  // tuned: next index
+    uint64_t limit_ = 0; // first index known not to be free
+    uint64_t last_ = 0;  // last index this agent posted + 1
+};
+
+} // namespace proxy
+
+#endif

@@ -1,0 +1,329 @@
+#include "miniproxy/proxy_worker.h"
+#include "minigda/gda_wqe.cuh"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include <algorithm>
+#include <system_error>
+
+namespace proxy {
+
+static_assert(MAX_INLINE == GDA_INLINE_MAX, "the floors take the same values of `inline`");
+
+namespace {
+
+// The NIC reads WQEs after it has seen the doorbell record or the doorbell. Without this order it could fetch
+// a block that is still half the previous lap's. A store to a real UAR would also need the write-combining
+// buffer drained; softnic's doorbell is ordinary memory.
+void store_to_nic(__be32 *word, __be32 v) { __atomic_store_n(word, v, __ATOMIC_RELEASE); }
+void store_to_nic(uint64_t *word, uint64_t v) { __atomic_store_n(word, v, __ATOMIC_RELEASE); }
+
+// One writer each; readers (stats) want no more than a whole value.
+void bump(std::atomic<uint64_t> &counter, uint64_t by) {
+    counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+}
+
+__attribute__((format(printf, 1, 2))) std::string text(const char *fmt, ...) {
+    char buf[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(buf, sizeof buf, fmt, ap);
+    va_end(ap);
+    return buf;
+}
+
+} // namespace
+
+Host::Worker::Worker(const Host &host, uint32_t index)
+    : fabric_(host.fabric_), attr_(host.attr_), index_(index), results_(host.rings_.results),
+      result_slots_(host.rings_.result_slots), results_key_(host.results_key_), error_(host.error_.get()),
+      shift_(host.rings_.shift) {
+    for (uint32_t p = 0; p < fabric_->nranks; p++)
+        queues_.push_back(
+            Queue{&fabric_->qps[p * fabric_->qps_per_peer + index], 0, 0, 0, nullptr, 0, false, false});
+    for (uint32_t r = index; r < attr_.rings; r += attr_.workers)
+        rings_.push_back(Ring{r, host.rings_.slots + ((size_t)r << shift_), host.rings_.progress + r,
+                              host.rings_.open + r, 0, 0, false, std::vector<Pending>((size_t)1 << shift_)});
+}
+
+int Host::Worker::start() {
+    try {
+        thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error &e) {
+        return gic::fail(-EAGAIN, "start worker %u: %s", index_, e.what());
+    }
+    return 0;
+}
+
+void Host::Worker::stop() {
+    quit_.store(true, std::memory_order_relaxed);
+    if (thread_.joinable())
+        thread_.join();
+}
+
+Stats Host::Worker::stats() const {
+    return Stats{descriptors_.load(std::memory_order_relaxed), wqes_.load(std::memory_order_relaxed),
+                 doorbells_.load(std::memory_order_relaxed)};
+}
+
+// Polls hot while there is work, then yields, and after a millisecond without any sleeps, longer each time: a
+// proxy shares its processors with the device threads and the software NIC.
+void Host::Worker::run() {
+    constexpr uint64_t QUIET_NS = 1000000, SLEEP_MIN_NS = 1000, SLEEP_MAX_NS = 50000;
+    uint32_t idle = 0;
+    uint64_t since = 0, sleep = SLEEP_MIN_NS;
+    while (!quit_.load(std::memory_order_relaxed)) {
+        if (step() != 0) {
+            idle = 0;
+            since = 0;
+            sleep = SLEEP_MIN_NS;
+            continue;
+        }
+        gic::pause(idle++);
+        if (idle < 64)
+            continue;
+        uint64_t now = gic::globaltimer();
+        if (since == 0)
+            since = now;
+        if (now - since < QUIET_NS)
+            continue;
+        struct timespec ts = {0, (long)sleep};
+        nanosleep(&ts, nullptr);
+        sleep = std::min(sleep * 2, SLEEP_MAX_NS);
+    }
+}
+
+size_t Host::Worker::step() {
+    size_t seen = retire(), taken = 0;
+    for (size_t i = 0; i < rings_.size(); i++) {
+        Ring &r = rings_[(first_ + i) % rings_.size()];
+        if (gic::load_relaxed(r.open))
+            taken += take_from(r);
+    }
+    if (!rings_.empty())
+        first_ = (first_ + 1) % (uint32_t)rings_.size();
+    if (taken) {
+        for (Queue &q : queues_)
+            announce(q);
+        bump(descriptors_, taken);
+    }
+    return seen + taken;
+}
+
+// Poll the CQs, then publish what that completes.
+size_t Host::Worker::retire() {
+    size_t seen = 0;
+    for (Queue &q : queues_)
+        if (q.done_idx != q.prod_idx)
+            seen += poll(q);
+    for (Ring &r : rings_)
+        if (r.completed != r.consumed)
+            complete(r);
+    return seen;
+}
+
+size_t Host::Worker::poll(Queue &q) {
+    const struct gda_qp &qp = *q.qp;
+    size_t seen = 0;
+    for (;; seen++, q.cons_idx++) {
+        const struct mlx5_cqe64 *cqe = &qp.cqe[q.cons_idx & (qp.cq_depth - 1)];
+        // The rest of the CQE is read only once its owner bit says that it is there.
+        uint8_t op_own = __atomic_load_n(&cqe->op_own, __ATOMIC_ACQUIRE);
+        if (!mlx5_op_own_ready(op_own, q.cons_idx, qp.cq_depth))
+            break;
+        uint16_t counter = mlx5_cqe_wqe_counter(cqe);
+        if (mlx5_op_own_opcode(op_own) != MLX5_CQE_OP_REQ) {
+            const struct mlx5_err_cqe *err = (const struct mlx5_err_cqe *)cqe;
+            if (!q.failed)
+                error_->set(text("QP 0x%x to rank %u: error CQE for WQE %u, syndrome 0x%02x", qp.qpn, qp.peer,
+                                 counter, err->syndrome));
+            q.failed = true;
+            continue;
+        }
+        // The CQE names the first block of its WQE; all blocks up to its end are done.
+        uint64_t first = q.done_idx + (uint16_t)(counter - (uint16_t)q.done_idx);
+        struct mlx5_ctrl_seg ctrl;
+        memcpy(&ctrl, block(q, first), sizeof ctrl);
+        q.done_idx = first + mlx5_ds_blocks(mlx5_ctrl_ds(&ctrl));
+    }
+    if (seen)
+        store_to_nic(qp.cq_dbrec, mlx5_be32((uint32_t)q.cons_idx & 0xffffff));
+    return seen;
+}
+
+void Host::Worker::complete(Ring &r) {
+    uint64_t mask = r.pending.size() - 1, at = r.completed;
+    while (at != r.consumed && !r.failed) {
+        const Pending &p = r.pending[at & mask];
+        if (p.queue->done_idx >= p.end)
+            at++;
+        else if (p.queue->failed)
+            give_up(r, "");
+        else
+            break;
+    }
+    if (r.failed)
+        at = r.consumed;
+    if (at != r.completed)
+        gic::store_release(&r.progress->completed, r.completed = at);
+}
+
+// What a ring holds from here on is dropped. `why` is empty when the cause has been told already.
+void Host::Worker::give_up(Ring &r, const std::string &why) {
+    if (!why.empty())
+        error_->set(text("ring %u, descriptor %llu: ", r.index, (unsigned long long)r.consumed) + why);
+    r.failed = true;
+    gic::store_relaxed(&r.progress->status, (int32_t)gic::ERR_IO);
+}
+
+// Up to a batch from one ring.
+size_t Host::Worker::take_from(Ring &r) {
+    uint64_t before = r.consumed;
+    for (uint32_t n = 0; n < attr_.batch; n++)
+        if (take_one(r) == 0)
+            break;
+    if (r.consumed == before)
+        return 0;
+    gic::store_release(&r.progress->consumed, r.consumed);
+    if (r.failed)
+        complete(r);
+    return r.consumed - before;
+}
+
+// One operation. Returns the slots it took; 0 when there is none, or no room for it yet.
+uint32_t Host::Worker::take_one(Ring &r) {
+    uint64_t mask = r.pending.size() - 1, at = r.consumed;
+    Descriptor d, d2;
+    uint32_t slots = 1;
+    if (at - r.completed + 2 > r.pending.size() || !take(&r.slots[at & mask], phase_of(at, shift_), &d))
+        return 0;
+    Fields f = unpack(d), operand{};
+    if (r.failed) {
+        r.consumed++;
+        return 1;
+    }
+    if (f.op == Op::fetch_add) {
+        if (!take(&r.slots[(at + 1) & mask], phase_of(at + 1, shift_), &d2))
+            return 0;
+        operand = unpack(d2);
+        slots = 2;
+    }
+    std::string wrong = check(f, slots == 2 ? &operand : nullptr);
+    if (wrong.empty() && queues_[f.peer].failed)
+        wrong = text("the QP to rank %u is in error", f.peer);
+    if (!wrong.empty()) {
+        give_up(r, wrong);
+        r.consumed += slots;
+        return slots;
+    }
+    Queue &q = queues_[f.peer];
+    if (f.op == Op::fence)
+        q.fence = true;
+    else if (!build(q, f, slots == 2 ? operand.value : f.value))
+        return 0;
+    for (uint32_t i = 0; i < slots; i++)
+        r.pending[(at + i) & mask] = Pending{&q, q.prod_idx};
+    r.consumed += slots;
+    if (q.unrung == attr_.batch)
+        announce(q);
+    return slots;
+}
+
+// What is wrong with a descriptor, or "".
+std::string Host::Worker::check(const Fields &f, const Fields *operand) const {
+    auto outside = [&](uint64_t offset, uint64_t bytes) {
+        return bytes > fabric_->window_bytes || offset > fabric_->window_bytes - bytes;
+    };
+    auto range = [&](const char *whose, uint64_t offset, uint64_t bytes) {
+        return text("offset %llu, %llu bytes: outside %s window of %llu bytes", (unsigned long long)offset,
+                    (unsigned long long)bytes, whose, (unsigned long long)fabric_->window_bytes);
+    };
+    if (f.peer >= fabric_->nranks)
+        return text("peer %u: there are %u ranks", f.peer, fabric_->nranks);
+    switch (f.op) {
+    case Op::put:
+    case Op::get:
+        if (f.bytes > MAX_BYTES)
+            return text("%u bytes: a put or get moves at most %u", f.bytes, MAX_BYTES);
+        if (outside(f.dst, f.bytes))
+            return range(f.op == Op::put ? "the peer's" : "this rank's", f.dst, f.bytes);
+        if (outside(f.src, f.bytes))
+            return range(f.op == Op::put ? "this rank's" : "the peer's", f.src, f.bytes);
+        return "";
+    case Op::value:
+        if (f.bytes != 1 && f.bytes != 2 && f.bytes != 4 && f.bytes != 8)
+            return text("a value of %u bytes: allowed are 1, 2, 4, 8", f.bytes);
+        return outside(f.dst, f.bytes) ? range("the peer's", f.dst, f.bytes) : "";
+    case Op::signal:
+    case Op::fetch_add:
+        if (f.dst % 8 != 0)
+            return text("an atomic at offset %llu: not a multiple of 8", (unsigned long long)f.dst);
+        if (outside(f.dst, 8))
+            return range("the peer's", f.dst, 8);
+        if (f.op == Op::signal)
+            return "";
+        if (f.src >= result_slots_)
+            return text("result slot %llu: there are %u", (unsigned long long)f.src, result_slots_);
+        if (operand->op != Op::operand)
+            return text("operation %u behind a fetch_add: must be its operand (%u)", (unsigned)operand->op,
+                        (unsigned)Op::operand);
+        return "";
+    case Op::fence:
+        return "";
+    default:
+        return text("operation %u: not one of 1..%u, or an operand alone", (unsigned)f.op,
+                    (unsigned)Op::fence);
+    }
+}
+
+// Append one WQE. False when the send queue has no room; then nothing has changed, but that what waits for a
+// doorbell has been announced, since only its completion can make room.
+bool Host::Worker::build(Queue &q, const Fields &f, uint64_t immediate) {
+    const bool is_inline = f.op == Op::put && f.bytes != 0 && f.bytes <= attr_.inline_max;
+    const bool is_atomic = f.op == Op::signal || f.op == Op::fetch_add;
+    const uint32_t ds = is_inline ? mlx5_inline_ds(2, f.bytes) : is_atomic ? 4 : 3;
+    uint64_t end = q.prod_idx + mlx5_ds_blocks(ds);
+    if (end - q.done_idx > q.qp->depth) {
+        announce(q);
+        return false;
+    }
+    const gda_place to = {q.qp->sq, q.qp->depth - 1, q.qp->qpn};
+    const struct gda_peer &peer = fabric_->peers[f.peer];
+    const uint64_t at = q.prod_idx, raddr = peer.window + (f.op == Op::get ? f.src : f.dst);
+    const uint32_t flags = q.fence ? MLX5_CTRL_FENCE : 0;
+    if (is_atomic) {
+        // A signal's old value interests nobody: it lands in the slot behind the agents'.
+        const uint64_t slot = f.op == Op::signal ? result_slots_ : f.src;
+        gda_write_fetch_add(to, at, flags, raddr, peer.rkey, immediate, results_key_,
+                            (uintptr_t)(results_ + slot));
+    } else if (f.op == Op::value) {
+        gda_write_value(to, at, flags, raddr, peer.rkey, immediate, f.bytes);
+    } else if (is_inline) {
+        gda_write_inline(to, at, flags, raddr, peer.rkey, fabric_->window + f.src, f.bytes);
+    } else {
+        const bool get = f.op == Op::get;
+        gda_write_pointer(to, at, flags, get ? MLX5_OP_RDMA_READ : MLX5_OP_RDMA_WRITE, raddr, peer.rkey,
+                          f.bytes, fabric_->window_key, (uintptr_t)(fabric_->window + (get ? f.dst : f.src)));
+    }
+    q.last = (struct mlx5_ctrl_seg *)block(q, at);
+    q.fence = false;
+    q.prod_idx = end;
+    q.unrung++;
+    bump(wqes_, 1);
+    return true;
+}
+
+// Ring for all that waits. The last WQE brings a CQE that retires the ones before.
+void Host::Worker::announce(Queue &q) {
+    if (q.unrung == 0)
+        return;
+    q.last->fm_ce_se |= MLX5_CTRL_CQ_UPDATE;
+    store_to_nic(&q.qp->dbr->snd, mlx5_dbr_value(q.prod_idx));
+    store_to_nic(q.qp->bell, mlx5_doorbell_value(q.prod_idx, q.qp->qpn));
+    q.unrung = 0;
+    bump(doorbells_, 1);
+}
+
+} // namespace proxy

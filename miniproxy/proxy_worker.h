@@ -1,0 +1,92 @@
+// One worker of the CPU proxy. Private to proxy_host.cc and proxy_worker.cc.
+#ifndef MINIPROXY_PROXY_WORKER_H
+#define MINIPROXY_PROXY_WORKER_H
+
+#include "miniproxy/proxy_host.h"
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+namespace proxy {
+
+struct Host::Error {
+    mutable std::mutex lock;
+    std::string text;
+
+    void set(const std::string &what) { // the first one stays
+        std::lock_guard<std::mutex> hold(lock);
+        if (text.empty())
+            text = what;
+    }
+};
+
+class Host::Worker {
+  public:
+    Worker(const Host &host, uint32_t index);
+    ~Worker() { stop(); }
+
+    int start();
+    void stop();
+    size_t step();
+    Stats stats() const;
+
+  private:
+    // The driver's side of one QP and its CQ. Indices count basic blocks since creation and never wrap.
+    struct Queue {
+        const struct gda_qp *qp;
+        uint64_t prod_idx;          // last posted block + 1
+        uint64_t done_idx;          // blocks below are complete
+        uint64_t cons_idx;          // next CQE
+        struct mlx5_ctrl_seg *last; // of the last WQE posted
+        uint32_t unrung;            // WQEs posted since the last doorbell
+        bool fence;                 // the next WQE waits for the answers to those before
+        bool failed;
+    };
+    // A descriptor taken from a ring: complete when its queue has done all blocks below `end`.
+    struct Pending {
+        Queue *queue;
+        uint64_t end;
+    };
+    struct Ring {
+        uint32_t index;
+        Descriptor *slots;
+        Progress *progress;
+        const uint8_t *open;
+        uint64_t consumed, completed; // as published
+        bool failed;
+        std::vector<Pending> pending; // by slot
+    };
+
+    void run();
+    size_t retire();
+    size_t poll(Queue &q);
+    void complete(Ring &r);
+    size_t take_from(Ring &r);
+    uint32_t take_one(Ring &r);
+    std::string check(const Fields &f, const Fields *operand) const;
+    bool build(Queue &q, const Fields &f, uint64_t immediate);
+    void announce(Queue &q);
+    void give_up(Ring &r, const std::string &why);
+    uint8_t *block(const Queue &q, uint64_t index) const {
+        return q.qp->sq + ((index & (q.qp->depth - 1)) << MLX5_BB_SHIFT);
+    }
+
+    const struct gda_fabric *const fabric_;
+    const Attr attr_;
+    const uint32_t index_;
+    const uint64_t *const results_;
+    const uint32_t result_slots_, results_key_;
+    Error *const error_;
+    const uint32_t shift_;
+    std::vector<Queue> queues_; // by peer
+    std::vector<Ring> rings_;
+    uint32_t first_ = 0; // ring a sweep starts with
+    std::atomic<uint64_t> descriptors_{0}, wqes_{0}, doorbells_{0};
+    std::atomic<bool> quit_{false};
+    std::thread thread_;
+};
+
+} // namespace proxy
+
+#endif
