@@ -27,6 +27,9 @@ type Reader struct {
 	NVML nvml.Interface
 	// Command runs an optional tool and returns its output; nil runs the real one.
 	Command func(ctx context.Context, name string, args ...string) ([]byte, error)
+	// LookPath finds a program and Getenv an environment variable; nil asks this process' own.
+	LookPath func(name string) (string, error)
+	Getenv   func(name string) string
 }
 
 // Read reads this machine.
