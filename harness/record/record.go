@@ -45,6 +45,8 @@ type Header struct {
 	Host    Machine           `json:"host"`            // of the coordinator
 	Hosts   []Machine         `json:"hosts,omitempty"` // of the other hosts, when there are several
 	Env     map[string]string `json:"env,omitempty"`   // by allow-list
+	// Defaults of the backends' keys, by backend, so that a report need not show what was left alone.
+	Defaults map[string]map[string]string `json:"defaults,omitempty"`
 }
 
 // Machine is what the run ran on. Sections are absent where there is nothing to tell.

@@ -1,0 +1,324 @@
+package record
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	fastjson "github.com/goccy/go-json"
+)
+
+// maxLine bounds a line, so that a file that is no run file cannot take all memory.
+const maxLine = 16 << 20
+
+// FileName is the name of the record file in a run's folder.
+const FileName = "run.jsonl"
+
+// Files finds the run files of a path: the file itself, the run.jsonl in a folder, or else those in its
+// subfolders, sorted.
+func Files(path string) ([]string, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("read records: %w", err)
+	}
+	if !st.IsDir() {
+		return []string{path}, nil
+	}
+	file := filepath.Join(path, FileName)
+	if _, err := os.Stat(file); err == nil {
+		return []string{file}, nil
+	}
+	found, err := filepath.Glob(filepath.Join(escapeGlob(path), "*", FileName))
+	if err != nil || len(found) == 0 {
+		return nil, fmt.Errorf("read records: %s holds no %s, and no folder that does", path, FileName)
+	}
+	return found, nil
+}
+
+// escapeGlob makes a path mean itself in a pattern.
+func escapeGlob(path string) string {
+	var b []byte
+	for i := range len(path) {
+		if bytes.IndexByte([]byte(`*?[\`), path[i]) >= 0 {
+			b = append(b, '\\')
+		}
+		b = append(b, path[i])
+	}
+	return string(b)
+}
+
+// ReadFile streams the records of a file. See Read.
+func ReadFile(path string) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		f, err := os.Open(path)
+		if err != nil {
+			yield(nil, fmt.Errorf("read records: %w", err))
+			return
+		}
+		defer f.Close()
+		Read(path, f)(yield)
+	}
+}
+
+// Read streams the records of r, called name in messages, in their order. A line that is not a record is a
+// *Bad with file and line, among the others; reading goes on. The error is one of r itself, and ends the
+// stream.
+//
+// After a header of an unknown schema, which is a *Bad that names it, lines are counted but not interpreted
+// until the next header; one more *Bad says how many.
+//
+// Lines are decoded ahead of the loop on all CPUs. Blank lines are no records and are passed over.
+func Read(name string, r io.Reader) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		stop := make(chan struct{})
+		defer close(stop)
+		foreign := &Bad{File: name}
+		skipped := 0
+		flush := func() bool {
+			if skipped == 0 {
+				return true
+			}
+			foreign.Err = fmt.Errorf("from here on %d lines of the unknown schema were not read", skipped)
+			b := *foreign
+			foreign.Line, skipped = 0, 0
+			return yield(&b, nil)
+		}
+		inForeign := false
+		for b := range decodeAhead(name, r, stop) {
+			<-b.decoded
+			for _, rec := range b.records {
+				header, bad := headerLike(rec)
+				if inForeign && !header {
+					if skipped++; foreign.Line == 0 {
+						foreign.Line = b.lineOf(rec)
+					}
+					continue
+				}
+				if header {
+					if !flush() {
+						return
+					}
+					inForeign = bad
+				}
+				if !yield(rec, nil) {
+					return
+				}
+			}
+			if b.err != nil {
+				yield(nil, fmt.Errorf("read %s: %w", name, b.err))
+				return
+			}
+		}
+		flush()
+	}
+}
+
+// headerLike says whether a record starts a run, and whether that run's schema is unknown.
+func headerLike(rec Record) (header, foreign bool) {
+	switch rec := rec.(type) {
+	case *Header:
+		return true, false
+	case *Bad:
+		var se *SchemaError
+		if errors.As(rec.Err, &se) {
+			return true, true
+		}
+	}
+	return false, false
+}
+
+// batch is a run of lines that one goroutine decodes.
+type batch struct {
+	name    string
+	first   int      // line number of lines[0]
+	lines   [][]byte // nil for a line that is too long
+	torn    bool     // the last line has no end
+	err     error    // of the reader, after these lines
+	records []Record
+	at      []int         // line numbers of the records
+	decoded chan struct{} // closed when records are there
+}
+
+func (b *batch) lineOf(rec Record) int {
+	for i, r := range b.records {
+		if r == rec {
+			return b.at[i]
+		}
+	}
+	return b.first
+}
+
+// batchBytes is enough to make handing over cheap and little enough to keep all CPUs busy on small files.
+const batchBytes = 64 << 10
+
+// decodeAhead reads batches and has them decoded by as many goroutines as there are CPUs. The batches come in
+// order, possibly before they are decoded.
+func decodeAhead(name string, r io.Reader, stop <-chan struct{}) <-chan *batch {
+	workers := min(runtime.GOMAXPROCS(0), 8)
+	ordered := make(chan *batch, 2*workers)
+	jobs := make(chan *batch, 2*workers)
+	for range workers {
+		go func() {
+			for b := range jobs {
+				b.decode()
+				close(b.decoded)
+			}
+		}()
+	}
+	go func() {
+		defer close(jobs)
+		defer close(ordered)
+		br := bufio.NewReaderSize(r, 256<<10)
+		line := 1
+		for {
+			b := readBatch(br, line)
+			b.name = name
+			line += len(b.lines)
+			end := b.err != nil
+			if b.err == io.EOF {
+				b.err = nil
+			}
+			jobs <- b // never blocks for good: workers need nobody
+			select {
+			case ordered <- b:
+			case <-stop:
+				return
+			}
+			if end {
+				return
+			}
+		}
+	}()
+	return ordered
+}
+
+// readBatch reads whole lines until there are batchBytes of them, or the end. Its err is io.EOF at the end.
+func readBatch(br *bufio.Reader, first int) *batch {
+	b := &batch{first: first, decoded: make(chan struct{})}
+	size := 0
+	for size < batchBytes && b.err == nil {
+		line, long, err := readLine(br)
+		b.err = err
+		if err != nil && len(line) == 0 && !long {
+			break
+		}
+		b.torn = err != nil
+		if long {
+			line = nil
+		}
+		b.lines = append(b.lines, line)
+		size += len(line) + 1
+	}
+	return b
+}
+
+// readLine reads up to and without the newline. long: the line was over maxLine and is passed over.
+func readLine(br *bufio.Reader) (line []byte, long bool, err error) {
+	for {
+		part, err := br.ReadSlice('\n')
+		if !long {
+			line = append(line, part...)
+		}
+		if len(line) > maxLine {
+			line, long = nil, true
+		}
+		if err != bufio.ErrBufferFull {
+			return bytes.TrimSuffix(line, []byte{'\n'}), long, err
+		}
+	}
+}
+
+func (b *batch) decode() {
+	b.records = make([]Record, 0, len(b.lines))
+	b.at = make([]int, 0, len(b.lines))
+	for i, line := range b.lines {
+		if line != nil && len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		rec, err := decodeLine(line)
+		if err != nil {
+			var syntax *json.SyntaxError
+			torn := b.torn && i == len(b.lines)-1 && errors.As(err, &syntax)
+			rec = &Bad{File: b.name, Line: b.first + i, Torn: torn, Err: err}
+		}
+		b.records = append(b.records, rec)
+		b.at = append(b.at, b.first+i)
+	}
+	b.lines = nil
+}
+
+// decodeLine reads one line as the record its type says it is.
+func decodeLine(line []byte) (Record, error) {
+	if line == nil {
+		return nil, fmt.Errorf("line is longer than %d bytes", maxLine)
+	}
+	var rec Record
+	switch kind, err := lineType(line); {
+	case err != nil:
+		return nil, err
+	case kind == "case":
+		rec = new(Case)
+	case kind == "run":
+		rec = new(Header)
+	default:
+		return nil, fmt.Errorf("type %q is not \"run\" or \"case\"", kind)
+	}
+	if err := unmarshal(line, rec); err != nil {
+		if h, ok := rec.(*Header); ok && h.Schema != "" && h.Schema != Schema {
+			return nil, &SchemaError{h.Schema}
+		}
+		return nil, err
+	}
+	if err := rec.check(); err != nil {
+		return nil, err
+	}
+	return rec, nil
+}
+
+// unmarshal reads a line into a fresh rec. encoding/json decides what is valid and words the errors; the faster
+// library only ever sees valid JSON, where the two are checked to agree, and takes half the time.
+func unmarshal(line []byte, rec Record) error {
+	if json.Valid(line) && fastjson.Unmarshal(line, rec) == nil {
+		return nil
+	}
+	switch rec := rec.(type) {
+	case *Header:
+		*rec = Header{}
+	case *Case:
+		*rec = Case{}
+	}
+	return wordError(json.Unmarshal(line, rec))
+}
+
+// wordError says what is wrong with valid JSON in the words of the file instead of those of Go.
+func wordError(err error) error {
+	var te *json.UnmarshalTypeError
+	if !errors.As(err, &te) {
+		return err
+	}
+	if te.Field == "" {
+		return fmt.Errorf("a JSON %s is no record", te.Value)
+	}
+	return fmt.Errorf("key %q cannot be a JSON %s", te.Field, te.Value)
+}
+
+// lineType finds the type of a line; our own writer puts it first, so that it need not be parsed twice.
+func lineType(line []byte) (string, error) {
+	for _, kind := range []string{"case", "run"} {
+		if bytes.HasPrefix(line, []byte(`{"type":"`+kind+`",`)) {
+			return kind, nil
+		}
+	}
+	var t struct {
+		Type string `json:"type"`
+	}
+	err := json.Unmarshal(line, &t)
+	return t.Type, wordError(err)
+}
