@@ -14,7 +14,6 @@
 package run
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -79,13 +78,3 @@ type RankOptions struct {
 	// GPUs counts the CUDA devices, to spread the local ranks over them; nil means one per local rank.
 	GPUs func() int
 }
-
-// Run measures the plan and hands every record to sink, in measuring order, as soon as it is known. An error of
-// sink ends the run. When ctx ends, the current point is stopped and its processes removed, and the error is
-// ctx's: the records handed out so far are good and Resume can finish the rest.
-func Run(ctx context.Context, p plan.Plan, opt Options, sink func(record.Case) error) error {
-	return errors.New("run: not built yet")
-}
-
-// RankMain is a rank process from start to end; it returns the exit status.
-func RankMain(opt RankOptions) int { return 1 }

@@ -1,0 +1,353 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"gic/backends"
+	"gic/workloads"
+)
+
+// orderFD is where a rank process finds its startOrder.
+const orderFD = 3
+
+// RankMain is a rank process from start to end; it returns the exit status.
+func RankMain(opt RankOptions) int {
+	order, err := readOrder()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "gic %s is started by gic run only: %v\n", RankArg, err)
+		return 2
+	}
+	c, err := dial(order.Address, order.Token, hello{Rank: order.Rank, Job: order.Job})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	r := &rank{opt: &opt, order: order, c: c, ctx: ctx, cancel: cancel, orders: make(chan message, 8),
+		answers: make(chan *gather, 8)}
+	go r.read()
+	// One thread makes all calls into the backend (the C ABI promises it), and CUDA's current device is its.
+	runtime.LockOSThread()
+	r.serve()
+	return 0
+}
+
+func readOrder() (startOrder, error) {
+	var o startOrder
+	var st unix.Stat_t
+	if unix.Fstat(orderFD, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return o, errors.New("no order")
+	}
+	f := os.NewFile(orderFD, "order")
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	if err != nil {
+		return o, err
+	}
+	return o, json.Unmarshal(b, &o)
+}
+
+// rank is the state of a rank process. The main goroutine carries out orders; the reader takes messages.
+type rank struct {
+	opt    *RankOptions
+	order  startOrder
+	c      *conn
+	ctx    context.Context // ends at the stop word
+	cancel context.CancelCauseFunc
+
+	orders  chan message
+	answers chan *gather
+
+	mu      sync.Mutex
+	session backends.Session // for Stop
+
+	open  *openOrder
+	work  workloads.Workload
+	info  backends.Info
+	epoch int // of the order being carried out
+	seq   int // of its next exchange
+}
+
+// read ends the process when the coordinator is gone: nobody is left to take a result.
+func (r *rank) read() {
+	for {
+		m, err := r.c.recv()
+		if err != nil {
+			os.Exit(1)
+		}
+		switch {
+		case m.Stop:
+			r.stop()
+			r.orders <- m
+		case m.Gather != nil:
+			r.answers <- m.Gather
+		default:
+			r.orders <- m
+		}
+	}
+}
+
+// stop ends what the main goroutine is doing: exchanges by the context, device spins by the session.
+func (r *rank) stop() {
+	r.cancel(backends.ErrCanceled)
+	r.mu.Lock() // close waits: a session is not stopped while it is closed
+	defer r.mu.Unlock()
+	if r.session != nil {
+		r.session.Stop()
+	}
+}
+
+func (r *rank) tell(m message) {
+	if err := r.c.send(m); err != nil {
+		os.Exit(1)
+	}
+}
+
+func (r *rank) stage(name string) { r.tell(message{Stage: name}) }
+
+// serve carries out orders until told to end.
+func (r *rank) serve() {
+	for m := range r.orders {
+		switch {
+		case m.Stop, m.End:
+			r.close()
+			return
+		case m.Open != nil:
+			r.report(m.Open.Epoch, "open", func() error { return r.doOpen(m.Open) }, func() message {
+				return message{Opened: &opened{Info: r.info}}
+			})
+		case m.Window != nil:
+			r.report(m.Window.Epoch, "window", func() error { return r.session.Window(m.Window.Bytes) }, func() message {
+				return message{Ready: true}
+			})
+		case m.Point != nil:
+			r.epoch, r.seq = m.Point.Epoch, 0
+			res := r.point(m.Point.Point)
+			r.tell(message{Result: res})
+		}
+	}
+}
+
+// report does a step under its stage's name, and tells the outcome.
+func (r *rank) report(epoch int, stage string, do func() error, ok func() message) {
+	r.epoch, r.seq = epoch, 0
+	r.stage(stage)
+	if err := guard(do); err != nil {
+		r.tell(message{Err: newRankError(stage, err)})
+		return
+	}
+	r.tell(ok())
+}
+
+// guard turns a panic of Go code (a workload's, say) into an error: the row must tell, not the user's terminal.
+func guard(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return f()
+}
+
+func (r *rank) doOpen(o *openOrder) error {
+	r.open = o
+	r.work = r.opt.Workloads[o.Workload]
+	if r.work == nil {
+		return fmt.Errorf("workload %s is not known to the rank process", o.Workload)
+	}
+	b, err := r.opt.Open(o.Backend, o.Plugin)
+	if err != nil {
+		return err
+	}
+	s, err := b.Open(r.ctx, backends.Open{
+		Rank: r.order.Rank, Ranks: o.Ranks, Job: r.order.Job,
+		Device: r.device(), NIC: o.NIC, NICConfig: o.NICConfig, Config: o.Config,
+		Comm: (*comm)(r), Timeout: o.Spin,
+	})
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.session = s
+	r.mu.Unlock()
+	if r.ctx.Err() != nil { // the stop word came while there was no session to stop
+		s.Stop()
+	}
+	r.info = b.Info()
+	return nil
+}
+
+// device spreads the local ranks over the GPUs.
+func (r *rank) device() string {
+	if r.open.Device != "cuda" {
+		return r.open.Device
+	}
+	n := r.open.LocalRank
+	if r.opt.GPUs != nil {
+		if gpus := r.opt.GPUs(); gpus > 0 {
+			n %= gpus
+		}
+	}
+	return fmt.Sprintf("cuda:%d", n)
+}
+
+func (r *rank) close() {
+	r.mu.Lock()
+	s := r.session
+	r.session = nil // Stop is of no use to a session being closed
+	r.mu.Unlock()
+	if s == nil {
+		return
+	}
+	r.stage("close")
+	if err := guard(s.Close); err != nil {
+		fmt.Fprintln(os.Stderr, "close:", err)
+		os.Exit(1)
+	}
+}
+
+// point measures one point. The barriers make the ranks start together, and keep each from checking its window
+// while a peer still writes to it.
+func (r *rank) point(p workloads.Point) *pointResult {
+	res := &pointResult{}
+	stage := ""
+	err := guard(func() error {
+		var job workloads.Job
+		var in backends.Run
+		var before, after []backends.Counter
+		me := r.order.Rank
+		for _, step := range []struct {
+			name string
+			do   func() (err error)
+		}{
+			{"prepare", func() (err error) {
+				if job, err = r.work.Prepare(p, r.open.Ranks, r.open.Seed); err != nil {
+					return err
+				}
+				in, err = job.Run(me)
+				return err
+			}},
+			{"fill", func() error { return job.Fill(me, r.session) }},
+			{"counters", func() (err error) { before, err = r.session.Counters(); return err }},
+			{"barrier before run", func() error { return (*comm)(r).Barrier(r.ctx) }},
+			{"run", func() (err error) { res.Series, err = r.session.Run(in); return err }},
+			{"barrier after run", func() error { return (*comm)(r).Barrier(r.ctx) }},
+			{"counters", func() (err error) { after, err = r.session.Counters(); return err }},
+			{"facts", func() (err error) { res.Facts, err = r.session.Facts(); return err }},
+			{"verify", func() (err error) { res.Verify, err = job.Verify(me, r.session); return err }},
+		} {
+			stage = step.name
+			r.stage(stage)
+			if err := r.ctx.Err(); err != nil {
+				return context.Cause(r.ctx)
+			}
+			if err := step.do(); err != nil {
+				return err
+			}
+		}
+		var err error
+		res.Counters, err = subtract(after, before)
+		return err
+	})
+	if err != nil {
+		res.Err = newRankError(stage, err)
+	}
+	res.Host = r.sample()
+	return res
+}
+
+// subtract gives what a run alone has counted.
+func subtract(after, before []backends.Counter) ([]backends.Counter, error) {
+	was := make(map[string]uint64, len(before))
+	for _, c := range before {
+		was[c.Name] = c.Value
+	}
+	out := make([]backends.Counter, len(after))
+	for i, c := range after {
+		if c.Value < was[c.Name] {
+			return nil, fmt.Errorf("counter %s went back from %d to %d", c.Name, was[c.Name], c.Value)
+		}
+		c.Value -= was[c.Name]
+		out[i] = c
+	}
+	return out, nil
+}
+
+func (r *rank) sample() []byte {
+	m := map[string]any{}
+	if r.opt.Sample != nil {
+		m = r.opt.Sample()
+	}
+	if n := allowedCPUs(); n > 0 {
+		m["cpus"] = n
+	}
+	if r.order.Binding != "" {
+		m["binding"] = r.order.Binding
+	}
+	return jsonObject(m)
+}
+
+// comm is the exchange among the ranks, through the coordinator.
+type comm rank
+
+var _ backends.Comm = (*comm)(nil)
+
+func (c *comm) Allgather(ctx context.Context, mine []byte) ([][]byte, error) {
+	if len(mine) == 0 {
+		if err := c.Barrier(ctx); err != nil {
+			return nil, err
+		}
+		return make([][]byte, c.open.Ranks), nil
+	}
+	a, err := c.exchange(ctx, mine)
+	if err != nil {
+		return nil, fmt.Errorf("allgather: %w", err)
+	}
+	return a.All, nil
+}
+
+func (c *comm) Barrier(ctx context.Context) error {
+	if _, err := c.exchange(ctx, nil); err != nil {
+		return fmt.Errorf("barrier: %w", err)
+	}
+	return nil
+}
+
+// exchange sends this rank's part and waits for the answer. The coordinator answers in any case, naming who is
+// missing; the deadline here is for a coordinator that is lost without its connection breaking.
+func (c *comm) exchange(ctx context.Context, mine []byte) (*gather, error) {
+	r := (*rank)(c)
+	g := gather{Epoch: r.epoch, Seq: r.seq, Data: mine}
+	r.seq++
+	r.tell(message{Gather: &g})
+	t := time.NewTimer(2 * r.open.Timeout)
+	defer t.Stop()
+	for {
+		select {
+		case a := <-r.answers:
+			if a.Epoch != g.Epoch || a.Seq != g.Seq {
+				continue // of an exchange that was given up
+			}
+			if a.Err != "" {
+				return nil, fmt.Errorf("%w: %s", backends.ErrCanceled, a.Err)
+			}
+			return a, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-r.ctx.Done():
+			return nil, context.Cause(r.ctx)
+		case <-t.C:
+			return nil, fmt.Errorf("%w: no answer of the coordinator within %v", backends.ErrTimeout, 2*r.open.Timeout)
+		}
+	}
+}
