@@ -228,8 +228,7 @@ func (j *job) Simulate(windows []workloads.Memory) ([]workloads.RankResult, erro
 			if from == to {
 				continue
 			}
-			count := binary.LittleEndian.AppendUint64(nil, uint64(j.warmup+j.iterations))
-			if err := windows[to].Write(j.arrived.At(from), count); err != nil {
+			if err := j.arrived.Set(windows[to], from, uint64(j.warmup+j.iterations)); err != nil {
 				return nil, err
 			}
 		}
@@ -237,7 +236,7 @@ func (j *job) Simulate(windows []workloads.Memory) ([]workloads.RankResult, erro
 			{Name: "iteration", Unit: "ns", Values: slices.Repeat([]float64{ns}, j.iterations)},
 		}
 	}
-	return results, nil
+	return results, j.barrier.SetBarrier(windows, j.warmup+j.iterations)
 }
 
 // Summarize takes the slowest rank of each iteration.

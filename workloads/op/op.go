@@ -51,6 +51,7 @@ const (
 
 const (
 	warmRounds = 2
+	barriers   = 2 // of all ranks in one run of the kernel
 	checkDelay = 50e-6
 	checkLow   = 49.6e-6
 	checkHigh  = 50.3e-6
@@ -196,7 +197,7 @@ func (j *job) Fill(rank int, m workloads.Memory) error {
 // Ops is the message list of one rank.
 func (j *job) Ops(rank int) workloads.Ops {
 	var o workloads.Ops
-	o.Add(backends.OpSignal, 2*uint64(j.ranks-1), 8)
+	o.Add(backends.OpSignal, barriers*uint64(j.ranks-1), 8)
 	if rank > 1 {
 		return o
 	}
@@ -298,9 +299,18 @@ func (j *job) Simulate(windows []workloads.Memory) ([]workloads.RankResult, erro
 		if err != nil {
 			return nil, err
 		}
-		if err := m.Write(j.counter.Offset, binary.LittleEndian.AppendUint64(nil, j.count(rank))); err != nil {
+		if err := j.counter.Set(m, 0, j.count(rank)); err != nil {
 			return nil, err
 		}
+	}
+	if err := j.barrier.SetBarrier(windows, barriers); err != nil {
+		return nil, err
+	}
+	if err := j.request.Set(windows[1], 0, uint64(j.echoed())); err != nil {
+		return nil, err
+	}
+	if err := j.reply.Set(windows[0], 0, uint64(j.echoed())); err != nil {
+		return nil, err
 	}
 	add := func(name string, n int, ns float64) {
 		if n > 0 {
@@ -314,7 +324,9 @@ func (j *job) Simulate(windows []workloads.Memory) ([]workloads.RankResult, erro
 		add("rtt", j.iterations, 2000)
 		add("rtt_delayed", j.delayed, 2000+checkDelay*1e9)
 	}
-	results[0].Series = append(results[0].Series, backends.Series{Name: "clock_hz", Unit: "1", Values: []float64{1e9}})
+	loops := len(results[0].Series)
+	results[0].Series = append(results[0].Series,
+		backends.Series{Name: "clock_hz", Unit: "1", Values: slices.Repeat([]float64{1e9}, loops)})
 	return results, nil
 }
 

@@ -197,7 +197,7 @@ func (j *Job) Simulate(windows []workloads.Memory) ([]workloads.RankResult, erro
 		}
 		results[rank].Series = []backends.Series{{Name: "elapsed", Unit: "ns", Values: []float64{1000 * float64(j.messages)}}}
 	}
-	return results, nil
+	return results, j.barrier.SetBarrier(windows, barriers)
 }
 
 // Summarize adds up the senders' rates; the time is the slowest one's.

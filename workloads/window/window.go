@@ -51,6 +51,26 @@ func (w Words) Clear(m workloads.Memory) error {
 	return constant(w.Offset, 8*uint64(w.Count), 0, m.Write)
 }
 
+// Set writes a word.
+func (w Words) Set(m workloads.Memory, i int, value uint64) error {
+	return m.Write(w.At(i), binary.LittleEndian.AppendUint64(nil, value))
+}
+
+// SetBarrier leaves the words as `calls` of the in-kernel barrier do: one word per rank, its own untouched.
+func (w Words) SetBarrier(windows []workloads.Memory, calls int) error {
+	for rank, m := range windows {
+		for i := range windows {
+			if i == rank {
+				continue
+			}
+			if err := w.Set(m, i, uint64(calls)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Slots is an area of Count slots of Size payload bytes, Stride bytes apart, with guards on both sides.
 type Slots struct {
 	Offset       uint64
