@@ -386,6 +386,13 @@ MLX5_FN uint16_t mlx5_doorbell_index(uint64_t doorbell) {
     return (uint16_t)(doorbell >> 40);
 #endif
 }
+MLX5_FN uint32_t mlx5_doorbell_qpn(uint64_t doorbell) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return mlx5_be32((uint32_t)(doorbell >> 32)) >> 8;
+#else
+    return (uint32_t)doorbell >> 8;
+#endif
+}
 
 /* op_own of a CQE that the NIC wrote in lap `lap` of the ring (0 first), and the initial value of all. */
 MLX5_FN uint8_t mlx5_op_own(uint8_t cqe_opcode, uint32_t lap) {

@@ -126,7 +126,9 @@ int softnic_qp_reset(struct softnic *nic, uint32_t qpn);
 enum softnic_qp_state { SOFTNIC_QP_INIT, SOFTNIC_QP_RTS, SOFTNIC_QP_ERROR };
 enum softnic_qp_state softnic_qp_state(const struct softnic *nic, uint32_t qpn);
 
-/* Exact counts since creation. wqe_write counts pointer and inline together; wqe_write_inline those inline.
+/* Exact counts since creation, taken with the workers paused. `wqes` are those consumed in the ready state, a
+ * failing one included; `flushed` come on top. error_cqes is part of cqes. wqe_write counts pointer and
+ * inline together; wqe_write_inline those inline.
  */
 struct softnic_counters {
     uint64_t wqes, wqe_write, wqe_write_inline, wqe_read, wqe_atomic, wqe_nop, wqe_wait, wqe_dump;
@@ -134,7 +136,8 @@ struct softnic_counters {
     uint64_t payload_bytes; /* moved by writes, reads and atomics */
     uint64_t doorbells; /* distinct doorbell-record values seen with new work (timed: rings can coalesce) */
     uint64_t cqes, error_cqes, flushed;
-    uint64_t qps_used; /* QPs that executed at least one WQE */
+    uint64_t qps_used;  /* QPs that executed at least one WQE */
+    uint64_t cqes_lost; /* the CQ had overrun */
 };
 #define SOFTNIC_ALL_QPS UINT32_MAX
 int softnic_counters_get(const struct softnic *nic, uint32_t qpn, struct softnic_counters *counters_p);

@@ -1,0 +1,73 @@
+/* UAR: finds the queues that have been rung.
+ *
+ * The words that are watched (doorbells or doorbell records, wherever the driver put them) are listed
+ * densely, so that thousands of quiet queues cost one load each. Found queues are served one behind: their
+ * context and WQEs are on the way from memory while the one before is served.
+ */
+#include "internal.h"
+
+enum { AHEAD = 16 };
+
+static uint64_t watch_load(const struct softnic *nic, const void *word) {
+    return nic->watch == SOFTNIC_WATCH_BELL ? __atomic_load_n((const uint64_t *)word, __ATOMIC_ACQUIRE)
+                                            : __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE);
+}
+
+/* The record starts at 0 and so does the NIC; a doorbell that was rung before this QP existed is not its. */
+void uar_watch(struct worker *w, struct qp *qp) {
+    struct watch *watch = &w->watch[w->count];
+    int bell = w->nic->watch == SOFTNIC_WATCH_BELL;
+    watch->word = bell ? (const void *)qp->bell : qp->dbrec;
+    watch->last = bell ? watch_load(w->nic, watch->word) : 0;
+    w->qps[w->count] = qp;
+    __atomic_store_n(&w->count, w->count + 1, __ATOMIC_RELEASE);
+}
+
+static void serve(struct worker *w, struct qp *qp, const struct qp *next) {
+    if (next)
+        __builtin_prefetch(next->sq + (size_t)(next->cons & next->mask) * MLX5_BB);
+    if (requester_serve(w, qp, next) && !qp->active) {
+        qp->active = 1;
+        w->active[w->active_count++] = qp;
+    }
+}
+
+/* Queues that need another look without a new doorbell. */
+static void scan_active(struct worker *w) {
+    uint32_t kept = 0, count = w->active_count;
+    for (uint32_t i = 0; i < count; i++) {
+        struct qp *qp = w->active[i];
+        if (requester_serve(w, qp, NULL))
+            w->active[kept++] = qp;
+        else
+            qp->active = 0;
+    }
+    w->active_count = kept;
+}
+
+int uar_scan(struct worker *w) {
+    struct qp *rung[AHEAD];
+    uint32_t n = 0, count = __atomic_load_n(&w->count, __ATOMIC_ACQUIRE);
+    uint64_t before = w->work;
+    scan_active(w);
+    for (uint32_t i = 0; i < count; i++) {
+        struct watch *watch = &w->watch[i];
+        uint64_t now = watch_load(w->nic, watch->word);
+        if (LIKELY(now == watch->last))
+            continue;
+        watch->last = now;
+        struct qp *qp = w->qps[i];
+        __builtin_prefetch(qp);
+        __builtin_prefetch(&qp->n);
+        rung[n++] = qp;
+        if (n < AHEAD)
+            continue;
+        for (uint32_t j = 0; j + 1 < n; j++)
+            serve(w, rung[j], rung[j + 1]);
+        rung[0] = rung[n - 1]; /* waits for its successor */
+        n = 1;
+    }
+    for (uint32_t j = 0; j < n; j++)
+        serve(w, rung[j], j + 1 < n ? rung[j + 1] : NULL);
+    return w->work != before;
+}
