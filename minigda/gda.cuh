@@ -148,7 +148,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
         });
     }
 
-    GIC_DEVICE int flush(uint32_t peer) {
+    GDA_COLD int flush(uint32_t peer) {
         if (h_.choices.scope == gda_scope::all)
             return quiet();
         return lead(peer, [&] {
@@ -158,7 +158,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
         });
     }
 
-    GIC_DEVICE int quiet() {
+    GDA_COLD int quiet() {
         // From the peer it is turned to on: that one's place need not be written back twice.
         const uint32_t first = peer_ == base::nobody ? 0 : peer_;
         for (uint32_t i = 0; i < h_.nranks; i++)

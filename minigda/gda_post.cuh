@@ -41,9 +41,8 @@ template <gda_order O, gda_sharing S> class gda_poster {
     }
 
     // Turns to `peer`: all lanes know its queue, lane 0 alone keeps the cursor.
-    GIC_DEVICE int turn_to(uint32_t peer) {
-        if (peer == peer_)
-            return gic::OK;
+    GIC_DEVICE int turn_to(uint32_t peer) { return peer == peer_ ? (int)gic::OK : change_peer(peer); }
+    GDA_COLD int change_peer(uint32_t peer) {
         if (peer >= h_.nranks)
             return gic::ERR_INVAL;
         leave();
@@ -55,7 +54,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
         c_ = *cursor_of(peer);
         return gic::OK;
     }
-    GIC_DEVICE void leave() {
+    GDA_COLD void leave() {
         if (peer_ == nobody || self_.lane != 0)
             return;
         *cursor_of(peer_) = c_;
@@ -86,7 +85,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
 
     // Waits until the blocks below `end` fit the queue. Never rings: the host has checked that a full queue
     // always holds an announced, signaled WQE.
-    GIC_DEVICE int make_room(uint64_t end) {
+    GDA_COLD int make_room(uint64_t end) {
         const uint64_t depth = (uint64_t)place_.mask + 1;
         if constexpr (!exclusive)
             c_.cons = gic::load_acquire<gic::Scope::device>(&q_->cons);
@@ -184,7 +183,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
     }
 
     // Announces all that is published and not announced, whoever posted it.
-    GIC_DEVICE int ring_shared(gda_queue *q) const {
+    GDA_COLD int ring_shared(gda_queue *q) const {
         if (int s = lock(q))
             return s;
         const uint64_t ready = gic::load_acquire<gic::Scope::device>(&q->ready);
@@ -241,14 +240,14 @@ template <gda_order O, gda_sharing S> class gda_poster {
     }
 
     // Waits until the WQE with index `end - 1`, announced and signaled, or a later one is complete.
-    GIC_DEVICE int wait_completed(uint64_t end) {
+    GDA_COLD int wait_completed(uint64_t end) {
         if (end <= c_.cons)
             return gic::OK;
         gda_gate_pass pass(h_.gate, h_.env, unordered_rung());
         return wait_queue(q_, end, &c_.cons, exclusive, false);
     }
     // The same for any queue. `own`: this agent is the only one that writes q->cons.
-    GIC_DEVICE int wait_queue(gda_queue *q, uint64_t end, uint64_t *cons_p, bool own, bool ring) const {
+    GDA_COLD int wait_queue(gda_queue *q, uint64_t end, uint64_t *cons_p, bool own, bool ring) const {
         for (gic::Spin spin(h_.env);;) {
             if (!own) {
                 const uint64_t shared = gic::load_acquire<gic::Scope::device>(&q->cons);
@@ -287,7 +286,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
     }
 
     // All that this agent posted at the peer it is turned to is complete.
-    GIC_DEVICE int complete_own() {
+    GDA_COLD int complete_own() {
         if (c_.since) {
             // No CQE was asked for behind the last one: a NOP asks for it.
             uint64_t index;
@@ -306,7 +305,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
     }
 
     // All that is announced and signaled on another agent's queue is complete.
-    GIC_DEVICE int complete_other(gda_queue *q) {
+    GDA_COLD int complete_other(gda_queue *q) {
         const uint64_t end = gic::load_acquire<gic::Scope::device>(&q->signaled);
         uint64_t cons = gic::load_acquire<gic::Scope::device>(&q->cons);
         if (end <= cons)
@@ -314,7 +313,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
         gda_gate_pass pass(h_.gate, h_.env, unordered_rung());
         return wait_queue(q, end, &cons, false, !exclusive);
     }
-    GIC_DEVICE int complete_peer(uint32_t peer) {
+    GDA_COLD int complete_peer(uint32_t peer) {
         gda_queue *own = queue_of(peer);
         for (uint32_t i = 0; i < h_.choices.qps; i++) {
             gda_queue *q = h_.queues + (size_t)peer * h_.choices.qps + i;

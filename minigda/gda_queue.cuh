@@ -9,6 +9,14 @@
 #include "backends/abi/device.cuh"
 #include "minigda/mlx5/mlx5.h"
 
+// Off the hot path. On the host a call, which keeps the post path short; a GPU inlines all, since a call spills
+// registers of the whole kernel.
+#if defined(__CUDACC__)
+#define GDA_COLD GIC_DEVICE
+#else
+#define GDA_COLD __attribute__((noinline))
+#endif
+
 // The rungs of the paper's Table 4; what each does is in gda_order.cuh. `runtime`: look at gda_choices.order
 // (queue sharing other than exclusive, where an indirect branch is nothing beside the atomics).
 enum class gda_order : uint32_t {

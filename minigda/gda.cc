@@ -1,0 +1,334 @@
+#include "minigda/gda.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+namespace {
+
+uint32_t wqe_blocks(const gda_attr &a) { // of the largest WQE
+    return a.inline_max > GDA_INLINE_ONE_BLOCK ? mlx5_ds_blocks(mlx5_inline_ds(2, a.inline_max)) : 1;
+}
+
+// Blocks a queue needs so that a full one always holds an announced, signaled WQE, for make_room() never rings:
+// the batch being filled, what each sharer may post without asking for a CQE, the post that waits (a WQE and a
+// signal behind it, or a group), and the last completed WQE's blocks behind its first.
+uint64_t depth_needed(const gda_attr &a, uint32_t sharers) {
+    const uint64_t blocks = wqe_blocks(a);
+    const uint64_t post = a.sharing == gda_sharing::warp ? (uint64_t)GDA_LANES : blocks + 1;
+    return (a.batch + (uint64_t)sharers * (a.signal_every - 1)) * blocks + post + blocks;
+}
+
+const char *syndrome_name(uint32_t syndrome) {
+    switch (syndrome) {
+    case MLX5_SYND_LOCAL_LENGTH:
+        return "local length error";
+    case MLX5_SYND_LOCAL_QP_OP:
+        return "local QP operation error";
+    case MLX5_SYND_LOCAL_PROT:
+        return "local protection error";
+    case MLX5_SYND_WR_FLUSH:
+        return "flushed behind an earlier error";
+    case MLX5_SYND_REMOTE_INVAL_REQ:
+        return "remote invalid request";
+    case MLX5_SYND_REMOTE_ACCESS:
+        return "remote access error";
+    case MLX5_SYND_REMOTE_OP:
+        return "remote operation error";
+    case MLX5_SYND_TRANSPORT_RETRY:
+        return "transport retry exceeded";
+    default:
+        return "unexpected";
+    }
+}
+
+int error_of_queues(const gda *g) {
+    for (const gda_qp &qp : g->fabric->qps) {
+        const gda_queue &q = g->queues[&qp - g->fabric->qps.data()];
+        if (uint32_t syndrome = gic::load_relaxed(&q.syndrome))
+            return gic::fail(-EIO, "error CQE on QP %u to rank %u: syndrome 0x%02x (%s)", qp.qpn, qp.peer,
+                             syndrome, syndrome_name(syndrome));
+    }
+    return gda_fabric_error(g->fabric);
+}
+
+// Serves gda_gate: lets the NIC run while a device thread waits for it.
+void *monitor_main(void *arg) {
+    gda *g = (gda *)arg;
+    gda_gate *gate = g->gate;
+    const struct timespec nap = {0, 20000};
+    while (!__atomic_load_n(&g->stop_monitor, __ATOMIC_ACQUIRE)) {
+        const bool held = __atomic_load_n(&gate->held, __ATOMIC_RELAXED);
+        if (held && __atomic_load_n(&gate->want, __ATOMIC_SEQ_CST)) {
+            // Agents look at held after they have withdrawn: looking again at want after the store means that
+            // one of the two sees the other.
+            __atomic_store_n(&gate->held, 0u, __ATOMIC_SEQ_CST);
+            if (__atomic_load_n(&gate->want, __ATOMIC_SEQ_CST))
+                softnic_resume(g->fabric->nic);
+            else
+                __atomic_store_n(&gate->held, 1u, __ATOMIC_SEQ_CST);
+        } else if (!held && !__atomic_load_n(&gate->want, __ATOMIC_SEQ_CST)) {
+            softnic_hold(g->fabric->nic);
+            __atomic_store_n(&gate->held, 1u, __ATOMIC_SEQ_CST);
+        }
+        nanosleep(&nap, nullptr);
+    }
+    if (!__atomic_load_n(&gate->held, __ATOMIC_RELAXED))
+        return nullptr;
+    __atomic_store_n(&gate->held, 0u, __ATOMIC_SEQ_CST);
+    softnic_resume(g->fabric->nic);
+    return nullptr;
+}
+
+int start_monitor(gda *g) {
+    if (g->attr.order != gda_order::none || g->fabric->clock != SOFTNIC_REAL)
+        return 0;
+    softnic_hold(g->fabric->nic);
+    g->gate->want = 0;
+    g->gate->held = 1;
+    g->stop_monitor = 0;
+    if (int err = pthread_create(&g->monitor, nullptr, monitor_main, g)) {
+        softnic_resume(g->fabric->nic);
+        return gic::fail(-err, "start the thread that holds the NIC: %s", strerror(err));
+    }
+    g->monitoring = true;
+    return 0;
+}
+
+void stop_monitor(gda *g) {
+    if (!g->monitoring)
+        return;
+    __atomic_store_n(&g->stop_monitor, 1u, __ATOMIC_RELEASE);
+    pthread_join(g->monitor, nullptr);
+    g->monitoring = false;
+}
+
+int make_cursors(gda *g, uint32_t agents) {
+    if (agents <= g->agents_max)
+        return 0;
+    // Nothing is outstanding between launches, so new places may start from nothing.
+    void *addr;
+    const size_t bytes = (size_t)agents * g->fabric->nranks * sizeof(gda_cursor);
+    if (int rc = gda_fabric_alloc(g->fabric, bytes, &addr, &g->cursor_key))
+        return rc;
+    for (size_t i = 0; i < (size_t)g->agents_max * g->fabric->nranks; i++)
+        g->slot_waits += g->cursors[i].slot_waits;
+    g->cursors = (gda_cursor *)addr;
+    g->agents_max = agents;
+    return 0;
+}
+
+// Every queue pair and everything that counts its blocks back to the start; counters stay.
+int reset_queues(gda *g) {
+    for (size_t i = 0; i < g->fabric->qps.size(); i++) {
+        gda_qp &qp = g->fabric->qps[i];
+        gda_queue &q = g->queues[i];
+        *qp.dbr = {};
+        *qp.bell = 0;
+        memset(qp.cqe, 0, sizeof *qp.cqe);
+        qp.cqe->op_own = MLX5_OP_OWN_INITIAL;
+        if (int rc = softnic_qp_reset(g->fabric->nic, qp.qpn))
+            return gic::fail(rc, "reset QP %u: %s", qp.qpn, softnic_error());
+        q.reserved = q.ready = q.rung = q.cons = q.signaled = 0;
+        q.pending = q.lock = q.syndrome = 0;
+    }
+    for (size_t i = 0; i < (size_t)g->agents_max * g->fabric->nranks; i++) {
+        gda_cursor fresh{};
+        fresh.doorbells = g->cursors[i].doorbells;
+        fresh.slot_waits = g->cursors[i].slot_waits;
+        g->cursors[i] = fresh;
+    }
+    return 0;
+}
+
+int reset(gda *g) {
+    const bool real = g->fabric->clock == SOFTNIC_REAL;
+    if (real)
+        softnic_hold(g->fabric->nic);
+    int rc = reset_queues(g);
+    if (real)
+        softnic_resume(g->fabric->nic);
+    g->broken = rc != 0;
+    return rc;
+}
+
+int lay_out(gda *g) {
+    const std::vector<gda_qp> &qps = g->fabric->qps;
+    void *queues, *gate, *values = nullptr;
+    uint32_t values_key = 0;
+    if (int rc = gda_fabric_alloc(g->fabric, qps.size() * sizeof(gda_queue), &queues, nullptr))
+        return rc;
+    if (int rc = gda_fabric_alloc(g->fabric, sizeof(gda_gate), &gate, nullptr))
+        return rc;
+    if (g->attr.inline_max < 8)
+        if (int rc = gda_fabric_alloc(g->fabric, qps.size() * g->attr.depth * 8, &values, &values_key))
+            return rc;
+    g->queues = (gda_queue *)queues;
+    g->gate = (gda_gate *)gate;
+    for (size_t i = 0; i < qps.size(); i++) {
+        gda_queue &q = g->queues[i];
+        q.blocks = qps[i].sq;
+        q.dbr = &qps[i].dbr->snd;
+        q.bell = qps[i].bell;
+        q.cqe = qps[i].cqe;
+        q.values = values ? (uint64_t *)values + i * g->attr.depth : nullptr;
+        q.values_key = values_key;
+        q.qpn = qps[i].qpn;
+        q.depth = qps[i].depth;
+    }
+    return g->attr.sharing == gda_sharing::exclusive ? make_cursors(g, g->attr.qps) : 0;
+}
+
+} // namespace
+
+int gda_check(const gda_attr *a) {
+    if (a->depth < 64 || a->depth > 32768 || (a->depth & (a->depth - 1)))
+        return gic::fail(-EINVAL, "depth=%u: want a power of two in 64..32768", a->depth);
+    if (a->inline_max > GDA_INLINE_MAX)
+        return gic::fail(-EINVAL, "inline limit %u: a WQE holds at most %d bytes", a->inline_max,
+                         GDA_INLINE_MAX);
+    const uint64_t needed = depth_needed(*a, 1);
+    if (needed > a->depth)
+        return gic::fail(
+            -EINVAL, "depth=%u: batch=%u and signal_every=%u with WQEs of up to %u blocks need at least %llu",
+            a->depth, a->batch, a->signal_every, wqe_blocks(*a), (unsigned long long)needed);
+    return 0;
+}
+
+int gda_open(gda_fabric *fabric, const gic_open *open, const gda_attr *attr, gda **gda_p) {
+    gda *g = new gda();
+    g->attr = *attr;
+    g->fabric = fabric;
+    g->stop = open->stop;
+    g->timeout_ns = open->timeout_ns;
+    int rc = gda_check(attr);
+    if (rc == 0)
+        rc = gda_fabric_connect(fabric, attr->qps, attr->depth, 0);
+    if (rc == 0)
+        rc = lay_out(g);
+    if (rc) {
+        gda_close(g);
+        return rc;
+    }
+    *gda_p = g;
+    return 0;
+}
+
+void gda_close(gda *g) {
+    if (!g)
+        return;
+    stop_monitor(g);
+    gda_fabric_close(g->fabric);
+    delete g;
+}
+
+int gda_window(gda *g, uint64_t bytes) {
+    if (int rc = gda_fabric_window(g->fabric, bytes))
+        return rc;
+    for (size_t i = 0; i < g->fabric->qps.size(); i++) {
+        const gda_peer &peer = g->fabric->peers[g->fabric->qps[i].peer];
+        g->queues[i].remote = peer.window;
+        g->queues[i].rkey = peer.rkey;
+    }
+    return 0;
+}
+
+int gda_begin(gda *g, uint32_t agents) {
+    const gda_attr &a = g->attr;
+    if (!g->fabric->window)
+        return gic::fail(-EINVAL, "run before window");
+    if (a.sharing == gda_sharing::exclusive && agents > a.qps)
+        return gic::fail(
+            -EINVAL,
+            "sharing=exclusive: %u device threads but qps=%u per peer; give each its own or share "
+            "(lock, handoff, warp)",
+            agents, a.qps);
+    const uint32_t sharers = (agents + a.qps - 1) / a.qps;
+    const uint64_t needed = depth_needed(a, sharers);
+    if (needed > a.depth)
+        return gic::fail(-EINVAL,
+                         "depth=%u: %u agents on a QP with batch=%u and signal_every=%u need at least %llu",
+                         a.depth, sharers, a.batch, a.signal_every, (unsigned long long)needed);
+    if (g->broken)
+        if (int rc = reset(g))
+            return rc;
+    if (int rc = make_cursors(g, agents))
+        return rc;
+    g->agents = agents;
+    return start_monitor(g);
+}
+
+int gda_end(gda *g, int status) {
+    stop_monitor(g);
+    if (status == 0)
+        return 0;
+    g->broken = true;
+    const std::string said = gic::error_text();
+    if (status == gic::ERR_IO) {
+        const std::string who = said.substr(0, said.find(':'));
+        if (error_of_queues(g) != 0) {
+            const std::string what = gic::error_text();
+            return gic::fail(status, "%s: %s", who.c_str(), what.c_str());
+        }
+        gic::error_text() = said;
+    }
+    return status;
+}
+
+void gda_fill(const gda *g, gda_shared *h) {
+    const gda_attr &a = g->attr;
+    h->rank = g->fabric->rank;
+    h->nranks = g->fabric->nranks;
+    h->window = g->fabric->window;
+    h->env = gic::Env{g->stop, g->timeout_ns};
+    h->lanes = a.sharing == gda_sharing::warp ? (uint32_t)GDA_LANES : 1;
+    h->window_key = g->fabric->window_key;
+    h->cursor_key = g->cursor_key;
+    h->choices = gda_choices{a.order, a.scope, a.qps, a.batch, a.signal_every, a.inline_max, a.inline_only};
+    h->queues = g->queues;
+    h->cursors = g->cursors;
+    h->gate = g->fabric->clock == SOFTNIC_REAL ? g->gate : nullptr;
+}
+
+const char *gda_order_host(gda_order order) {
+    switch (order) {
+    case gda_order::none:
+        return "relaxed stores, NIC held";
+    case gda_order::gpu_fence:
+        return "fence(acq_rel), release doorbell";
+    case gda_order::gpu_fence_dbr:
+        return "2 x fence(acq_rel)";
+    case gda_order::gpu_release:
+    case gda_order::sys_release:
+        return "2 x release store";
+    default:
+        return "2 x fence(seq_cst)";
+    }
+}
+
+void gda_facts(const gda *g, gic::Facts *facts) {
+    gda_fabric_facts(g->fabric, facts);
+    facts->set("order.host", gda_order_host(g->attr.order));
+    if (g->attr.order == gda_order::none)
+        facts->set("unsafe", "order=none");
+    facts->set("inline_max", g->attr.inline_max);
+    if (g->agents) {
+        facts->set("agents", g->agents);
+        facts->set("runnable_threads", g->agents + g->fabric->workers + (g->attr.order == gda_order::none));
+    }
+}
+
+void gda_counters(const gda *g, gic::Counters *counters) {
+    gda_fabric_counters(g->fabric, counters);
+    const bool exclusive = g->attr.sharing == gda_sharing::exclusive;
+    uint64_t doorbells = 0, slot_waits = g->slot_waits;
+    for (size_t i = 0; i < g->fabric->qps.size(); i++)
+        doorbells += g->queues[i].doorbells;
+    for (size_t i = 0; i < (size_t)g->agents_max * g->fabric->nranks; i++) {
+        doorbells += g->cursors[i].doorbells;
+        slot_waits += g->cursors[i].slot_waits;
+    }
+    // Exclusive: who rings and when follows from the posts alone. Shared: whoever finds the batch full.
+    counters->add("doorbells", "1", doorbells, exclusive);
+    counters->add("slot_waits", "1", slot_waits, false);
+}

@@ -1,0 +1,107 @@
+// Host side of mini-gda: queues and agents' places in memory that device threads and the NIC share, and the
+// handle that a kernel gets.
+//
+// Functions return 0 or a negative errno and leave one line in gic::error_text(). One thread at a time.
+#ifndef MINIGDA_GDA_H
+#define MINIGDA_GDA_H
+
+#include "minigda/gda.cuh"
+#include "minigda/gda_host.h"
+
+#include <pthread.h>
+
+struct gda_attr {
+    gda_order order;
+    gda_sharing sharing;
+    gda_scope scope;
+    uint32_t qps, batch, signal_every, depth; // qps per peer; depth: power of two, 64..32768
+    uint32_t inline_max;                      // 0: nothing goes inline
+    bool inline_only;                         // refuse what does not fit instead of pointing to it
+};
+
+struct gda {
+    struct gda_attr attr;
+    struct gda_fabric *fabric;
+    gda_queue *queues;
+    gda_cursor *cursors;
+    gda_gate *gate;
+    uint32_t cursor_key, agents_max; // agents there are cursors for
+    uint32_t agents;                 // of the last launch
+    uint64_t slot_waits;             // of cursors that were replaced
+    bool broken;                     // the last launch failed: the queues' state is unknown
+    bool monitoring;
+    uint32_t stop_monitor;
+    pthread_t monitor;
+    const volatile uint32_t *stop; // of gic_open
+    uint64_t timeout_ns;
+};
+
+// Sanity of the choices alone.
+int gda_check(const struct gda_attr *attr);
+
+// Collective. Takes over the fabric (no queue pairs yet), also when it fails.
+int gda_open(struct gda_fabric *fabric, const struct gic_open *open, const struct gda_attr *attr,
+             struct gda **gda_p);
+void gda_close(struct gda *gda);
+int gda_window(struct gda *gda, uint64_t bytes); // collective
+
+// Before a launch of `agents`: checks them against the queues, makes their places, and holds the NIC for
+// order=none. After a launch that failed it first resets all queue pairs.
+int gda_begin(struct gda *gda, uint32_t agents);
+// After the launch. `status`: the launch's. Lets the NIC go on; gives the reason of an error CQE. Returns the
+// run's status.
+int gda_end(struct gda *gda, int status);
+
+// The part of the device handle that does not depend on its type. Valid for one launch, after gda_begin.
+void gda_fill(const struct gda *gda, gda_shared *shared);
+
+void gda_facts(const struct gda *gda, gic::Facts *facts);
+void gda_counters(const struct gda *gda, gic::Counters *counters);
+
+// Names as in the paper's Table 4 and in the header comments: "gpu-fence", "handoff", "qp". In enum order,
+// separated by '|'.
+#define GDA_ORDERS "none|gpu-fence|gpu-fence+dbr|gpu-release|threadfence|sys-release|sys-fence"
+#define GDA_SHARINGS "exclusive|lock|handoff|warp"
+#define GDA_SCOPES "qp|peer|all"
+const char *gda_order_host(gda_order order); // what it becomes on device=host
+
+template <gda_order O, gda_sharing S> gda_handle<O, S> gda_handle_of(const struct gda *gda) {
+    gda_handle<O, S> h{};
+    gda_fill(gda, &h);
+    return h;
+}
+
+// Calls f.template operator()<O, S>() for the choices in `attr`. One type per rung under exclusive sharing, the
+// minimal path; one per way of sharing otherwise.
+template <class F> int gda_dispatch(const struct gda_attr &attr, F f) {
+    using o = gda_order;
+    switch (attr.sharing) {
+    case gda_sharing::lock:
+        return f.template operator()<o::runtime, gda_sharing::lock>();
+    case gda_sharing::handoff:
+        return f.template operator()<o::runtime, gda_sharing::handoff>();
+    case gda_sharing::warp:
+        return f.template operator()<o::runtime, gda_sharing::warp>();
+    default:
+        break;
+    }
+    constexpr gda_sharing own = gda_sharing::exclusive;
+    switch (attr.order) {
+    case o::none:
+        return f.template operator()<o::none, own>();
+    case o::gpu_fence:
+        return f.template operator()<o::gpu_fence, own>();
+    case o::gpu_fence_dbr:
+        return f.template operator()<o::gpu_fence_dbr, own>();
+    case o::gpu_release:
+        return f.template operator()<o::gpu_release, own>();
+    case o::threadfence:
+        return f.template operator()<o::threadfence, own>();
+    case o::sys_release:
+        return f.template operator()<o::sys_release, own>();
+    default:
+        return f.template operator()<o::sys_fence, own>();
+    }
+}
+
+#endif
