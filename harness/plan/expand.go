@@ -18,6 +18,8 @@ type Backend struct {
 	// Info is nil when the backend cannot be described here; Missing then says why.
 	Info    *backends.Info
 	Missing string
+	// Hidden backends are not listed among the known ones.
+	Hidden bool
 }
 
 // Request is what is asked of a run.
@@ -40,9 +42,21 @@ type cell struct {
 	config            map[string]string
 	group             string // workload and outer axes: what is compared with each other, and so run together
 	points            []workloads.Point
-	reasons           []string // beside points; empty when the point can run
-	skip              string   // reason of the whole cell
+	nonsense          []string // beside points: why no backend could run it
+	lacks             []string // beside points: what this backend does not have
+	skip              string   // why none of the cell runs here
 	seen              map[string]bool
+}
+
+// reason says why a point will not run, "" when it will. What would make the row run is said before what the
+// backend, were it here, could not do.
+func (c *cell) reason(i int) string {
+	for _, r := range []string{c.nonsense[i], c.skip, c.lacks[i]} {
+		if r != "" {
+			return r
+		}
+	}
+	return ""
 }
 
 func (c *cell) key() string { return c.group + " " + c.backend + " " + mapKey(c.config) }
@@ -108,11 +122,11 @@ func (r *Request) cells() ([]*cell, error) {
 			if err != nil {
 				return nil, err
 			}
+			if count += combinations(settings) * len(points); count > maxPoints {
+				return nil, fmt.Errorf("the plan has more than %d points; sweep fewer values", maxPoints)
+			}
 			err = product(settings, func(config map[string]string) error {
 				for _, pt := range points {
-					if count++; count > maxPoints {
-						return fmt.Errorf("the plan has more than %d points; sweep fewer values", maxPoints)
-					}
 					c := &cell{workload: b.Workload.Name, backend: spec.Name, config: config, group: pt.group}
 					if old := index[c.key()]; old != nil {
 						c = old
@@ -146,14 +160,15 @@ func (c *cell) add(pt point, back Backend) {
 		return
 	}
 	c.seen[pt.key] = true
-	reason := pt.reason
-	if reason == "" && back.Info != nil {
-		if lacks := pt.needs &^ back.Info.Caps; lacks != 0 {
-			reason = fmt.Sprintf("%s has no %s", back.Name, strings.Join(lacks.Names(), ", "))
+	lacks := ""
+	if back.Info != nil {
+		if missing := pt.needs &^ back.Info.Caps; missing != 0 {
+			lacks = fmt.Sprintf("%s has no %s", back.Name, strings.Join(missing.Names(), ", "))
 		}
 	}
 	c.points = append(c.points, pt.Point)
-	c.reasons = append(c.reasons, reason)
+	c.nonsense = append(c.nonsense, pt.reason)
+	c.lacks = append(c.lacks, lacks)
 }
 
 func (r *Request) points(spec Spec) ([]point, error) {
@@ -170,11 +185,11 @@ func (r *Request) points(spec Spec) ([]point, error) {
 	if err != nil {
 		return nil, err
 	}
+	if combinations(settings) > maxPoints {
+		return nil, fmt.Errorf("workload %s has more than %d points; sweep fewer values", spec.Name, maxPoints)
+	}
 	var points []point
 	err = product(settings, func(m map[string]string) error {
-		if len(points) == maxPoints {
-			return fmt.Errorf("workload %s has more than %d points; sweep fewer values", spec.Name, maxPoints)
-		}
 		pt := point{Point: m, key: mapKey(m), group: spec.Name}
 		for _, a := range axes {
 			if a.Outer {
@@ -203,9 +218,12 @@ func (r *Request) workload(name string) (workloads.Workload, error) {
 }
 
 func (r *Request) backend(spec Spec) (Backend, []Setting, error) {
-	known := make([]string, len(r.Backends))
-	for i, b := range r.Backends {
-		if known[i] = b.Name; b.Name != spec.Name {
+	var known []string
+	for _, b := range r.Backends {
+		if b.Name != spec.Name {
+			if !b.Hidden {
+				known = append(known, b.Name)
+			}
 			continue
 		}
 		if b.Info == nil {
@@ -225,12 +243,12 @@ func (r *Request) backend(spec Spec) (Backend, []Setting, error) {
 func sensible(cells []*cell) error {
 	first := ""
 	for _, c := range cells {
-		for _, reason := range c.reasons {
+		for _, reason := range c.nonsense {
 			if reason == "" {
 				return nil
 			}
 			if first == "" {
-				first = c.workload + ": " + reason
+				first = reason
 			}
 		}
 	}
@@ -288,10 +306,7 @@ func (r *Request) outer(c *cell, index int) Outer {
 func (r *Request) skipped(c *cell) []Outer {
 	var outers []Outer
 	for i, pt := range c.points {
-		reason := c.reasons[i]
-		if reason == "" {
-			reason = c.skip
-		}
+		reason := c.reason(i)
 		if reason == "" {
 			continue
 		}
@@ -313,12 +328,9 @@ func (r *Request) processRuns(cells []*cell, index int) []Outer {
 	var groups []string
 	members := map[string][]Outer{}
 	for _, c := range cells {
-		if c.skip != "" {
-			continue
-		}
 		o := r.outer(c, index)
 		for i, pt := range c.points {
-			if c.reasons[i] == "" {
+			if c.reason(i) == "" {
 				o.Points = append(o.Points, pt)
 			}
 		}

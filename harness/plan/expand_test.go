@@ -120,8 +120,8 @@ func TestExpandErrors(t *testing.T) {
 		{"w:b=cat <- full", `workload w: b=cat is not allowed; allowed: put|get`, nil},
 		{"w <- full:q=65", `backend full: q=65 is not allowed; allowed: 1..64`, nil},
 		{"w <- full:r=1", `backend full has no key "r"; it has: q`, nil},
-		{"w:a=9 <- full", `nothing to run: w: a=9 with ranks=2 makes no sense`, nil},
-		{"w <- full", `nothing to run: w: a=1 with ranks=1 makes no sense`, func(r *Request) { r.Ranks = 1 }},
+		{"w:a=9 <- full", `nothing to run: a=9 with ranks=2 makes no sense`, nil},
+		{"w <- full", `nothing to run: a=1 with ranks=1 makes no sense`, func(r *Request) { r.Ranks = 1 }},
 		{"w <- full", `--ranks 0 is not allowed`, func(r *Request) { r.Ranks = 0 }},
 		{"w <- full", `--repeat 0 is not allowed`, func(r *Request) { r.Repeat = 0 }},
 	}

@@ -124,3 +124,14 @@ func product(settings []Setting, f func(map[string]string) error) error {
 		}
 	}
 }
+
+// combinations counts what product will call f with, up to a bound that is more than any plan may have.
+func combinations(settings []Setting) int {
+	n := 1
+	for _, s := range settings {
+		if n *= len(s.Values); n > maxPoints {
+			return maxPoints + 1
+		}
+	}
+	return n
+}

@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"gic/backends"
+	"gic/harness/plan"
+	"gic/workloads/suites"
+)
+
+// catalog is what gic can name here: the backends it found and what they say of themselves.
+type catalog struct {
+	backends []found
+	infos    map[string]*backends.Info
+}
+
+// loadCatalog finds the backends, those of the given plugin files included, and describes those that want says
+// yes to. A file that cannot be described is a usage error; a built-in backend that cannot is missing here.
+func loadCatalog(ctx context.Context, files []string, want func(name string) bool) (*catalog, error) {
+	c := &catalog{infos: map[string]*backends.Info{}}
+	paths := map[string]string{}
+	for _, file := range files {
+		abs, err := filepath.Abs(file)
+		if err != nil {
+			return nil, usagef("--backend-path %s: %w", file, err)
+		}
+		if info, err := os.Stat(abs); err != nil || !info.Mode().IsRegular() {
+			return nil, usagef("--backend-path %s: no such file; a backend is a shared object (backends/README.md)", file)
+		}
+		info, err := describeFile(ctx, abs)
+		if err != nil {
+			return nil, usagef("--backend-path %s: %w", file, err)
+		}
+		if other, ok := paths[info.Name]; ok {
+			return nil, usagef("--backend-path %s: backend %s is given twice, also by %s", file, info.Name, other)
+		}
+		paths[info.Name] = abs
+		c.infos[info.Name] = info
+	}
+	c.backends = findBackends(paths)
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for i := range c.backends {
+		b := &c.backends[i]
+		switch {
+		case c.infos[b.name] != nil || b.missing != "" || !want(b.name):
+			continue
+		case b.open != nil:
+			info := b.open().Info()
+			mu.Lock()
+			c.infos[b.name] = &info
+			mu.Unlock()
+			continue
+		}
+		wg.Go(func() {
+			info, err := describeFile(ctx, b.path)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				b.missing = fmt.Sprintf("%s cannot be loaded: %s", filepath.Base(b.path), oneLine(err))
+				return
+			}
+			c.infos[b.name] = info
+		})
+	}
+	wg.Wait()
+	return c, ctx.Err()
+}
+
+// planBackends is the catalog as the plan wants it.
+func (c *catalog) planBackends() []plan.Backend {
+	list := make([]plan.Backend, len(c.backends))
+	for i, b := range c.backends {
+		list[i] = plan.Backend{Name: b.name, Info: c.infos[b.name], Missing: b.missing, Hidden: b.hidden}
+	}
+	return list
+}
+
+// path gives the plugin of a backend, "" for one that is part of gic.
+func (c *catalog) path(name string) (string, error) {
+	i := slices.IndexFunc(c.backends, func(b found) bool { return b.name == name })
+	switch {
+	case i < 0:
+		return "", fmt.Errorf("backend %s is not known", name)
+	case c.backends[i].missing != "":
+		return "", fmt.Errorf("backend %s: %s", name, c.backends[i].missing)
+	}
+	return c.backends[i].path, nil
+}
+
+// probe asks a backend, in another process, whether each configuration can run here. When the question itself
+// kills the process nothing is known beforehand: then the ranks will show it, and the record says how.
+func (c *catalog) probe(ctx context.Context, name string, opens []backends.Open) []probeAnswer {
+	var answers []probeAnswer
+	path, err := c.path(name)
+	if err == nil {
+		err = ask(ctx, &answers, probeRequest{name, path, opens}, "probe")
+	}
+	if err != nil || len(answers) != len(opens) {
+		return make([]probeAnswer, len(opens))
+	}
+	return answers
+}
+
+// loadSuite reads a suite by name or from a file.
+func loadSuite(name string) (*plan.Suite, error) {
+	if slices.Contains(suites.Names(), name) {
+		text, err := suites.Read(name)
+		if err != nil {
+			return nil, err
+		}
+		return plan.ParseSuite(name, text)
+	}
+	if !strings.ContainsAny(name, "/.") {
+		return nil, usageError{fmt.Errorf("%w, or a YAML file", plan.UnknownName("suite", name, suites.Names(), ""))}
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, usagef("--suite %s: %w; known: %s, or a YAML file", name, unwrapPath(err), strings.Join(suites.Names(), ", "))
+	}
+	s, err := plan.ParseSuite(name, text)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return s, nil
+}
+
+// unwrapPath drops the path from an error that names it already.
+func unwrapPath(err error) error {
+	if pe, ok := err.(*os.PathError); ok {
+		return pe.Err
+	}
+	return err
+}

@@ -1,0 +1,8 @@
+package cli
+
+import (
+	"gic/backends"
+	"gic/backends/fake"
+)
+
+func openFake() backends.Backend { return fake.New(workloadList()...) }

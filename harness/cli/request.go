@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"gic/backends"
+	"gic/harness/plan"
+)
+
+// Defaults of a run that neither flags nor suite decide.
+const (
+	defaultRanks  = 2
+	defaultRepeat = 5
+)
+
+// request makes the plan that the flags ask for. world is the world size of a launcher, 0 without one.
+func (r *runFlags) request(ctx context.Context, world int) (*plan.Plan, *catalog, error) {
+	suite, err := r.blocks()
+	if err != nil {
+		return nil, nil, err
+	}
+	ranks := cmpOr(r.ranks.value, world, suite.Ranks, defaultRanks)
+	if world != 0 {
+		if r.ranks.value != 0 && r.ranks.value != world {
+			return nil, nil, usagef("--ranks %d is not the launcher's world size; allowed: %d, or no --ranks", r.ranks.value, world)
+		}
+		ranks = world
+	}
+	nic, err := plan.ParseNIC(r.nic, r.nicProfile, rdmaDevices())
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	named := map[string]bool{}
+	for _, b := range suite.Blocks {
+		for _, s := range b.Backends {
+			named[s.Name] = true
+		}
+	}
+	cat, err := loadCatalog(ctx, r.backendPaths, func(name string) bool { return named[name] })
+	if err != nil {
+		return nil, nil, err
+	}
+	req := plan.Request{Suite: suite, Seed: r.seed, Ranks: ranks, Repeat: cmpOr(r.repeat.value, suite.Repeat, defaultRepeat),
+		NIC: nic, Workloads: workloadList(), Backends: cat.planBackends()}
+	req.Device = r.pickDevice(ctx, cat, named, req)
+	req.Probe = func(name string, configs []map[string]string) []string {
+		return cat.reasons(ctx, name, configs, req)
+	}
+	p, err := plan.Expand(req)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	return p, cat, ctx.Err()
+}
+
+func cmpOr(values ...int) int {
+	for _, v := range values {
+		if v != 0 {
+			return v
+		}
+	}
+	return 0
+}
+
+// blocks gives the suite that is asked for: a named one narrowed to what the flags say, or the workloads of the
+// command line on the backends of the command line.
+func (r *runFlags) blocks() (*plan.Suite, error) {
+	works, err := specs("workload", r.workloads)
+	if err != nil {
+		return nil, err
+	}
+	backs, err := specs("backend", r.backends)
+	if err != nil {
+		return nil, err
+	}
+	if r.suite == "" && len(works) > 0 {
+		if len(backs) == 0 {
+			for _, b := range builtins {
+				if !b.hidden {
+					backs = append(backs, plan.Spec{Name: b.name})
+				}
+			}
+		}
+		s := &plan.Suite{}
+		for _, w := range works {
+			s.Blocks = append(s.Blocks, plan.Block{Workload: w, Backends: backs})
+		}
+		return s, nil
+	}
+	name := r.suite
+	if name == "" {
+		name = "quick"
+	}
+	s, err := loadSuite(name)
+	if err != nil {
+		return nil, err
+	}
+	if s, err = s.Narrow(works, backs); err != nil {
+		return nil, usageError{err}
+	}
+	return s, nil
+}
+
+// pickDevice resolves --device auto: cuda when some backend that is asked for really runs on it here.
+func (r *runFlags) pickDevice(ctx context.Context, cat *catalog, named map[string]bool, req plan.Request) string {
+	if r.device.value != "auto" {
+		return r.device.value
+	}
+	req.Device = "cuda"
+	for name, info := range cat.infos {
+		if named[name] && info.Caps&backends.CapCUDADevice != 0 && cudaDevices() > 0 &&
+			cat.reasons(ctx, name, []map[string]string{defaults(info.Keys)}, req)[0] == "" {
+			return "cuda"
+		}
+	}
+	return "host"
+}
+
+// reasons says why configurations of a backend cannot run here; empty for one that can.
+func (c *catalog) reasons(ctx context.Context, name string, configs []map[string]string, req plan.Request) []string {
+	reasons := make([]string, len(configs))
+	opens := make([]backends.Open, len(configs))
+	device := req.Device
+	if device == "cuda" {
+		device = "cuda:0"
+	}
+	for i, config := range configs {
+		nic := req.NIC.Kind
+		if nic == "mlx5" {
+			nic = req.NIC.Device
+		}
+		opens[i] = backends.Open{Ranks: req.Ranks, Job: "gic-probe", Device: device, NIC: nic,
+			NICConfig: maps.Clone(req.NIC.Config), Config: config, Timeout: childTimeout}
+	}
+	for i, a := range c.probe(ctx, name, opens) {
+		reasons[i] = a.Reason
+	}
+	info := c.infos[name]
+	if info == nil {
+		return reasons
+	}
+	for i := range reasons {
+		if reasons[i] == "" {
+			reasons[i] = unserved(info, req.Device, req.NIC.Kind)
+		}
+	}
+	return reasons
+}
+
+// unserved says what a backend does not declare of the device and the NIC that are asked for.
+func unserved(info *backends.Info, device, nic string) string {
+	device = "device=" + device
+	nic = "nic=" + nic
+	have := info.Caps.Names()
+	switch {
+	case !slices.Contains(have, device):
+		return fmt.Sprintf("%s does not run with %s", info.Name, device)
+	case !slices.Contains(have, nic):
+		return fmt.Sprintf("%s does not run with %s", info.Name, nic)
+	}
+	return ""
+}
+
+// isInterrupt says whether an error is the end of the context by a signal.
+func isInterrupt(err error) bool { return errors.Is(err, context.Canceled) }

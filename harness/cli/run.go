@@ -1,0 +1,268 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"gic/harness/plan"
+	"gic/harness/record"
+	"gic/harness/report"
+	"gic/harness/run"
+)
+
+// interruptible gives a context that the first signal ends; the second one ends gic at once.
+func interruptible() (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-signals:
+			cancel()
+		case <-done:
+			return
+		}
+		select {
+		case <-signals:
+			os.Exit(exitInterrupted)
+		case <-done:
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(done)
+		cancel()
+	}
+}
+
+// run is gic run.
+func (a *app) run(args []string) error {
+	launch, launched, err := run.Discover(os.Environ())
+	if err != nil {
+		return usageError{err}
+	}
+	if launched && launch.Rank != 0 {
+		// Agent 0 speaks for all of them.
+		a.stdout, a.stderr = io.Discard, io.Discard
+	}
+	r, err := parseRun(args)
+	if err != nil {
+		return err
+	}
+	if r.help {
+		return a.commandHelp("run")
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	err = a.runAs(ctx, r, args, launch, launched)
+	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		return exitError(exitInterrupted)
+	}
+	return err
+}
+
+// runAs does this process's part: all of it, or that of an agent.
+func (a *app) runAs(ctx context.Context, r *runFlags, args []string, launch run.Launch, launched bool) error {
+	if !launched {
+		return a.measure(ctx, r, args, nil)
+	}
+	if n := r.ranks.value; n != 0 && n != launch.Size {
+		return usagef("--ranks %d is not the world size of %s; allowed: %d, or no --ranks", n, launch.Kind, launch.Size)
+	}
+	if r.dryRun {
+		if launch.Rank != 0 {
+			return nil
+		}
+		return a.dry(ctx, r, launch.Size)
+	}
+	rv, err := run.RendezvousFromEnv(os.Environ())
+	if err != nil {
+		return usageError{err}
+	}
+	if r.rendezvous != "" {
+		rv.Address = r.rendezvous
+	}
+	rv.Machine = readMachine
+	if launch.Rank != 0 {
+		return run.Serve(ctx, launch, rv)
+	}
+	// The others meet first: when the request makes no sense, closing the cluster is what ends them.
+	cluster, err := run.Gather(ctx, launch, rv)
+	if err != nil {
+		return asUsage(err)
+	}
+	defer cluster.Close()
+	return a.measure(ctx, r, args, cluster)
+}
+
+// asUsage keeps what package run calls the caller's fault as a usage error.
+func asUsage(err error) error {
+	if errors.Is(err, run.ErrUsage) {
+		return usageError{err}
+	}
+	return err
+}
+
+func (a *app) dry(ctx context.Context, r *runFlags, world int) error {
+	p, _, err := r.request(ctx, world)
+	if err != nil {
+		return err
+	}
+	dryRun(a.stdout, p)
+	return nil
+}
+
+// session is a run that is being measured.
+type session struct {
+	header record.Header
+	plan   *plan.Plan
+	cat    *catalog
+	resume *run.Resume
+	report *report.Report
+	dir    string
+	writer *record.Writer
+}
+
+// measure plans, measures, records and prints. cluster is nil without a launcher.
+func (a *app) measure(ctx context.Context, r *runFlags, args []string, cluster *run.Cluster) error {
+	world := 0
+	if cluster != nil {
+		world = cluster.Size()
+	}
+	var s *session
+	var err error
+	switch {
+	case r.resume != "":
+		s, err = reopen(ctx, r, world)
+	case r.dryRun:
+		return a.dry(ctx, r, world)
+	default:
+		s, err = create(ctx, r, args, cluster, world)
+	}
+	if err != nil {
+		return err
+	}
+	defer s.writer.Close()
+	progress := newReporter(a.stderr, s.plan.Records())
+	opt := run.Options{Workloads: workloadMap(), Plugin: s.cat.path, Cluster: cluster, Timeout: r.timeout,
+		Resume: s.resume, Progress: progress.update}
+	runErr := run.Run(ctx, *s.plan, opt, func(c record.Case) error {
+		if err := s.writer.Write(&c); err != nil {
+			return err
+		}
+		s.report.Add(&c)
+		return nil
+	})
+	progress.close()
+	if err := s.writer.Close(); err != nil && runErr == nil {
+		runErr = err
+	}
+	if runErr != nil && !isInterrupt(runErr) {
+		return asUsage(runErr)
+	}
+	return a.finish(s, r.format.value, runErr != nil)
+}
+
+// create starts a new run: its plan, its folder, its file with the header in it.
+func create(ctx context.Context, r *runFlags, args []string, cluster *run.Cluster, world int) (*session, error) {
+	now := time.Now()
+	id := runID(now)
+	dir := r.out
+	if dir == "" {
+		dir = filepath.Join("results", "local", id)
+	}
+	file := filepath.Join(dir, record.FileName)
+	if _, err := os.Lstat(file); err == nil {
+		return nil, usagef("--out %s has a %s already; allowed: another folder, or --resume %s", dir, record.FileName, dir)
+	}
+	p, cat, err := r.request(ctx, world)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{plan: p, cat: cat, dir: dir}
+	s.header = record.Header{ID: id, Time: now, Gic: Version(), Command: append([]string{"gic", "run"}, args...),
+		Suite: p.Suite, Seed: p.Seed, Ranks: p.Ranks, Repeat: p.Repeat, Cases: p.Records(), Launch: "local",
+		Host: readMachine(), Env: recordedEnv(os.Environ())}
+	if cluster != nil {
+		s.header.Launch, s.header.Hosts = cluster.Kind(), cluster.Hosts()
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, usagef("--out %s: %w", dir, unwrapPath(err))
+	}
+	if s.writer, err = record.Create(file); err != nil {
+		return nil, usagef("--out %s: %w", dir, err)
+	}
+	if err := s.writer.Write(&s.header); err != nil {
+		s.writer.Close()
+		return nil, err
+	}
+	s.report = report.New(s.header)
+	return s, nil
+}
+
+// runID is unique per run and sorts by time.
+func runID(now time.Time) string {
+	var b [3]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return now.UTC().Format("20060102-150405") + "-" + hex.EncodeToString(b[:])
+}
+
+// finish prints the table, where the records are, and one line of counts.
+func (a *app) finish(s *session, format string, interrupted bool) error {
+	if err := s.report.Render(a.stdout, format); err != nil {
+		return err
+	}
+	file := filepath.Join(s.dir, record.FileName)
+	counts := s.report.Counts()
+	// Only the table is for reading: what another program reads from stdout stays pure.
+	to := a.stdout
+	if format != "table" {
+		to = a.stderr
+	}
+	fmt.Fprintf(to, "\n%s\n%s\n", file, summary(counts))
+	if interrupted {
+		fmt.Fprintf(a.stderr, "gic: interrupted; %d of %d records are kept, finish them with: gic run --resume %s\n",
+			total(counts), s.plan.Records(), s.dir)
+		return exitError(exitInterrupted)
+	}
+	if counts[record.Failed]+counts[record.Timeout]+counts[record.Unverified] > 0 {
+		return exitError(exitFailed)
+	}
+	return nil
+}
+
+// statuses in the order in which they are counted out.
+var statuses = []record.Status{record.OK, record.Unsafe, record.Skipped, record.Unverified, record.Failed, record.Timeout}
+
+// summary is "12 ok, 5 skipped".
+func summary(counts map[record.Status]int) string {
+	var parts []string
+	for _, st := range statuses {
+		if n := counts[st]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, st))
+		}
+	}
+	if parts == nil {
+		return "no records"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func total(counts map[record.Status]int) int {
+	n := 0
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}

@@ -1,0 +1,15 @@
+// Package suites holds the suites that are part of gic. quick.yaml explains the format.
+package suites
+
+import (
+	"embed"
+)
+
+//go:embed *.yaml
+var files embed.FS
+
+// Names lists the suites, the default first.
+func Names() []string { return []string{"quick", "paper", "moe"} }
+
+// Read gives the YAML of a suite.
+func Read(name string) ([]byte, error) { return files.ReadFile(name + ".yaml") }
