@@ -190,7 +190,7 @@ func (s *set) await(ctx context.Context, has func(*member) bool) *failure {
 		case <-deadline.C:
 			return s.late(has)
 		case <-ctx.Done():
-			return &failure{status: record.Failed, stage: s.stages(nil), reason: context.Cause(ctx).Error(), rank: -1}
+			return &failure{status: record.Failed, reason: context.Cause(ctx).Error(), rank: -1}
 		}
 	}
 }
@@ -369,34 +369,37 @@ func notSupportedReason(text string) string {
 	return strings.TrimSuffix(text, ": "+backends.ErrNotSupported.Error())
 }
 
-// late says who has not come back in time.
+// late says who has not come back in time. A rank that waits in an exchange for another's part is not to blame.
 func (s *set) late(has func(*member) bool) *failure {
 	f := &failure{status: record.Timeout, rank: -1}
+	blamed := false
 	var missing []string
 	for i, m := range s.ranks {
 		if has(m) {
 			continue
 		}
-		if f.rank < 0 || waitingForOthers(s.ranks[f.rank].stage) && !waitingForOthers(m.stage) {
-			f.rank, f.stage = i, m.stage
+		text := fmt.Sprintf("rank %d in %s", i, m.stage)
+		waits := s.waits(i)
+		if waits {
+			text += " waiting for others"
 		}
-		missing = append(missing, fmt.Sprintf("rank %d in %s", i, m.stage))
+		if f.rank < 0 || !blamed && !waits {
+			f.rank, f.stage, blamed = i, m.stage, !waits
+		}
+		missing = append(missing, text)
 	}
 	f.reason = fmt.Sprintf("no answer within %v: %s", s.opt.Timeout, strings.Join(missing, ", "))
 	return f
 }
 
-func waitingForOthers(stage string) bool { return strings.HasPrefix(stage, "barrier") }
-
-// stages lists where the ranks are.
-func (s *set) stages(of func(*member) bool) string {
-	var out []string
-	for i, m := range s.ranks {
-		if of == nil || of(m) {
-			out = append(out, fmt.Sprintf("rank %d in %s", i, m.stage))
+// waits says whether a rank has given its part to an exchange that is not complete.
+func (s *set) waits(rank int) bool {
+	for _, parts := range s.gathers {
+		if parts[rank] != nil {
+			return true
 		}
 	}
-	return strings.Join(out, ", ")
+	return false
 }
 
 func (s *set) orderStop() {

@@ -1,0 +1,256 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"gic/backends"
+	"gic/backends/fake"
+	"gic/harness/plan"
+	"gic/harness/record"
+	"gic/workloads"
+)
+
+// The test binary is also the rank process, and, for launches, the whole of `gic run`.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == RankArg {
+		os.Exit(RankMain(RankOptions{
+			Workloads: testWorkloads(),
+			Open: func(name, plugin string) (backends.Backend, error) {
+				if name != "fake" {
+					return nil, fmt.Errorf("backend %s is not known", name)
+				}
+				return fake.New(ring{}), nil
+			},
+			Sample: func() map[string]any { return map[string]any{"pid": os.Getpid()} },
+		}))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "gic-run" {
+		if err := launchedMain(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	status := m.Run()
+	if left := children(); status == 0 && len(left) > 0 {
+		fmt.Fprintln(os.Stderr, "processes left behind:", left)
+		status = 1
+	}
+	os.Exit(status)
+}
+
+// launchedMain is one process of a launch; agent 0 writes its records to a file.
+func launchedMain(out string) error {
+	l, ok, err := Discover(os.Environ())
+	if err != nil || !ok {
+		return fmt.Errorf("no launch: %v", err)
+	}
+	rv, err := RendezvousFromEnv(os.Environ())
+	if err != nil {
+		return err
+	}
+	if t := os.Getenv("TEST_TIMEOUT"); t != "" {
+		if rv.Timeout, err = time.ParseDuration(t); err != nil {
+			return err
+		}
+	}
+	rv.Machine = func() record.Machine { return record.Machine{Hostname: "other"} }
+	if l.Rank != 0 {
+		return Serve(context.Background(), l, rv)
+	}
+	c, err := Gather(context.Background(), l, rv)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	f, err := os.Create(out)
+	if err != nil {
+		return err
+	}
+	p := testPlan(l.Size, os.Getenv("TEST_CONFIG"), "8", "64")
+	err = Run(context.Background(), p, Options{Workloads: testWorkloads(), Cluster: c, Timeout: 30 * time.Second},
+		func(c record.Case) error { return json.NewEncoder(f).Encode(c) })
+	return errors.Join(err, f.Close())
+}
+
+// children lists the living child processes of this one.
+func children() []string {
+	var out []string
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		// pid (comm) state ppid
+		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+		if len(f) > 1 && f[1] == strconv.Itoa(os.Getpid()) {
+			out = append(out, filepath.Base(filepath.Dir(path)))
+		}
+	}
+	return out
+}
+
+func testWorkloads() map[string]workloads.Workload {
+	return map[string]workloads.Workload{"ring": ring{}}
+}
+
+// ring: every rank puts `size` bytes to the next rank.
+type ring struct{}
+
+type ringJob struct {
+	size, ranks int
+	seed        uint64
+	p           workloads.Point
+}
+
+func (ring) Name() string           { return "ring" }
+func (ring) Doc() string            { return "" }
+func (ring) Method() string         { return "" }
+func (ring) Axes() []workloads.Axis { return nil }
+
+func (ring) Prepare(p workloads.Point, ranks int, seed uint64) (workloads.Job, error) {
+	size, err := p.Within("size", 1, 1<<20)
+	if err != nil {
+		return nil, err
+	}
+	return &ringJob{size, ranks, seed, p}, nil
+}
+
+func (j *ringJob) WindowBytes() uint64 { return uint64(2 * j.size) }
+func (j *ringJob) Needs() backends.Caps {
+	if j.p["need"] == "cuda" {
+		return backends.CapPut | backends.CapCUDADevice
+	}
+	return backends.CapPut
+}
+func (j *ringJob) Run(int) (backends.Run, error) {
+	return backends.Run{Workload: "ring", Args: j.p.Args(j.seed)}, nil
+}
+func (j *ringJob) pattern(rank int) []byte {
+	return bytes.Repeat([]byte{byte(j.seed) + byte(rank) + 1}, j.size)
+}
+func (j *ringJob) Fill(rank int, m workloads.Memory) error {
+	if err := m.Write(0, j.pattern(rank)); err != nil {
+		return err
+	}
+	return m.Write(uint64(j.size), make([]byte, j.size))
+}
+func (j *ringJob) Ops(int) (o workloads.Ops) {
+	o.Add(backends.OpPut, 1, uint64(j.size))
+	return o
+}
+func (j *ringJob) Verify(rank int, m workloads.Memory) (v workloads.Verification, err error) {
+	if j.p["panic"] == "verify" {
+		panic("verify of the test")
+	}
+	if err := m.Write(0, make([]byte, j.size)); err != nil {
+		return v, err
+	}
+	got := make([]byte, j.size)
+	if err := m.Read(uint64(j.size), got); err != nil {
+		return v, err
+	}
+	for i, b := range j.pattern((rank + j.ranks - 1) % j.ranks) {
+		v.Checked++
+		if got[i] != b {
+			v.Wrong++
+			if v.First == "" {
+				v.First = fmt.Sprintf("byte %d is %#x, not %#x", i, got[i], b)
+			}
+		}
+	}
+	return v, nil
+}
+func (j *ringJob) Simulate(windows []workloads.Memory) ([]workloads.RankResult, error) {
+	results := make([]workloads.RankResult, len(windows))
+	for r, w := range windows {
+		buf := make([]byte, j.size)
+		if err := w.Read(0, buf); err != nil {
+			return nil, err
+		}
+		if err := windows[(r+1)%len(windows)].Write(uint64(j.size), buf); err != nil {
+			return nil, err
+		}
+		results[r].Series = []backends.Series{{Name: "t", Unit: "ns", Values: []float64{float64(j.size + r)}}}
+	}
+	return results, nil
+}
+func (j *ringJob) Summarize(rs []workloads.RankResult) (workloads.Summary, error) {
+	var m workloads.Metric
+	for _, r := range rs {
+		m.Samples = append(m.Samples, r.Get("t")[0]*1e-9)
+	}
+	m.Name, m.Unit, m.Class, m.Headline = "put", "s", workloads.Time, true
+	return workloads.Summary{Metrics: []workloads.Metric{m}, Facts: map[string]any{"ring": j.size}}, nil
+}
+
+// testPlan is one outer of the fake with the given "k=v,.." configuration and sizes.
+func testPlan(ranks int, config string, sizes ...string) plan.Plan {
+	p := plan.Plan{Seed: 7, Ranks: ranks, Repeat: 1}
+	p.Outers = append(p.Outers, testOuter(ranks, config, sizes...))
+	return p
+}
+
+func testOuter(ranks int, config string, sizes ...string) plan.Outer {
+	o := plan.Outer{Workload: "ring", Backend: "fake", Config: map[string]string{}, NIC: plan.NIC{Kind: "none"},
+		Device: "host", Ranks: ranks, Seed: 7}
+	for _, k := range (*fake.Backend)(nil).Info().Keys {
+		o.Config[k.Name] = k.Default
+	}
+	for kv := range strings.SplitSeq(config, ",") {
+		if k, v, ok := strings.Cut(kv, "="); ok {
+			o.Config[k] = v
+		}
+	}
+	for _, s := range sizes {
+		o.Points = append(o.Points, workloads.Point{"size": s})
+	}
+	return o
+}
+
+// measure runs a plan on a cluster of its own, and checks that nothing of it stays behind.
+func measure(t *testing.T, ctx context.Context, p plan.Plan, opt Options, sink func(record.Case) error) ([]record.Case, error) {
+	t.Helper()
+	c, err := Local(neededRanks(&p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt.Workloads, opt.Cluster = testWorkloads(), c
+	if opt.Timeout == 0 {
+		opt.Timeout = time.Minute
+	}
+	var got []record.Case
+	err = Run(ctx, p, opt, func(c record.Case) error {
+		got = append(got, c)
+		if sink != nil {
+			return sink(c)
+		}
+		return nil
+	})
+	for i, a := range c.agents {
+		if n := len(a.(*localAgent).running); n > 0 {
+			t.Errorf("rank %d still runs", i)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(sharedDir, c.names.prefix+"-*")); len(left) > 0 {
+		t.Errorf("shared memory left behind: %v", left)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(sharedDir, c.names.prefix+"*")); len(left) > 0 {
+		t.Errorf("shared memory left behind: %v", left)
+	}
+	return got, err
+}

@@ -1,0 +1,569 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gic/backends"
+	"gic/harness/plan"
+	"gic/harness/record"
+	"gic/workloads"
+)
+
+func TestRunGivesARecordPerPoint(t *testing.T) {
+	t.Parallel()
+	p := testPlan(3, "", "64", "8", "1K")
+	got, err := measure(t, t.Context(), p, Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	for i, c := range got {
+		order = append(order, c.Axes["size"])
+		if c.Status != record.OK || c.Order != i || c.Ranks != 3 || c.NIC != "none" || c.Device != "host" {
+			t.Errorf("record %d: %+v", i, c)
+		}
+		size, _ := workloads.Point(c.Axes).Int("size")
+		want := &workloads.Verification{Checked: uint64(3 * size)}
+		if d := cmp.Diff(want, c.Verify); d != "" {
+			t.Errorf("verification (-want +got):\n%s", d)
+		}
+		if d := cmp.Diff(map[string]uint64{"wqe_write": 3, "wqe_read": 0, "wqe_atomic": 0}, c.Expected); d != "" {
+			t.Errorf("expected (-want +got):\n%s", d)
+		}
+		counters := map[string]uint64{}
+		for _, k := range c.Counters {
+			counters[k.Name] = k.Value
+		}
+		// Of this run alone, although counters go on through the process.
+		if counters["wqe_write"] != 3 || counters["payload_bytes"] != uint64(3*size) {
+			t.Errorf("counters of size %d: %v", size, counters)
+		}
+		if len(c.Metrics) != 1 || c.Metrics[0].N != 3 || !c.Metrics[0].Headline || c.Metrics[0].Max != float64(size+2)*1e-9 {
+			t.Errorf("metrics: %+v", c.Metrics)
+		}
+		if len(c.Library) != 1 || c.Library[0].Name != "fake" || c.Library[0].Version != "1" || c.Created["engine"] != "go" {
+			t.Errorf("libraries %v, created %v", c.Library, c.Created)
+		}
+		if c.Facts["ring"] != size || c.Host["cpus"] == nil || c.Host["runnable_threads"] != 3 {
+			t.Errorf("facts %v, host %v", c.Facts, c.Host)
+		}
+	}
+	if d := cmp.Diff([]string{"64", "8", "1K"}, order); d != "" {
+		t.Errorf("points not in the planned order (-want +got):\n%s", d)
+	}
+	// One set of processes swept all points.
+	if got[0].Host["pid"] != got[2].Host["pid"] {
+		t.Errorf("points were measured in different processes")
+	}
+}
+
+func TestOutersRunInPlannedOrderInFreshProcesses(t *testing.T) {
+	t.Parallel()
+	p := testPlan(2, "")
+	p.Outers = nil
+	var want []string
+	for index := range 2 {
+		for _, delay := range []string{"1", "2"} { // stands for two backends
+			o := testOuter(2, "fault_delay="+delay, "8")
+			o.Index = index
+			p.Outers = append(p.Outers, o)
+			want = append(want, fmt.Sprint(index, " ", delay))
+		}
+	}
+	var progress []int
+	got, err := measure(t, t.Context(), p, Options{Progress: func(p Progress) {
+		if p.Last != nil {
+			progress = append(progress, p.Done)
+		}
+		if p.Planned != 4 {
+			t.Errorf("planned %d", p.Planned)
+		}
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	pids := map[any]bool{}
+	for _, c := range got {
+		order = append(order, fmt.Sprint(c.Index, " ", c.Config["fault_delay"]))
+		pids[c.Host["pid"]] = true
+	}
+	if d := cmp.Diff(want, order); d != "" {
+		t.Errorf("order (-want +got):\n%s", d)
+	}
+	if len(pids) != 4 {
+		t.Errorf("%d processes of rank 0, want 4", len(pids))
+	}
+	if d := cmp.Diff([]int{1, 2, 3, 4}, progress); d != "" {
+		t.Errorf("progress (-want +got):\n%s", d)
+	}
+	if got[0].ID != got[2].ID || got[0].ID == got[1].ID {
+		t.Errorf("ids do not name the case: %s %s %s", got[0].ID, got[1].ID, got[2].ID)
+	}
+}
+
+// calls of the fake, and the stage in which each shows.
+var callStages = []struct{ call, stage string }{
+	{"open", "open"}, {"window", "window"}, {"write", "fill"}, {"run", "run"}, {"counters", "counters"},
+	{"facts", "facts"}, {"read", "verify"},
+}
+
+func TestFaultsAreRecordedWithRankAndStage(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []struct {
+		name   string
+		opt    Options
+		status record.Status
+		reason []string
+	}{
+		{"crash", Options{}, record.Failed, []string{"rank 1 ended in", "signal SIGKILL", "fake: crash in"}},
+		{"error", Options{}, record.Failed, []string{"rank 1: ", "fault=error"}},
+		{"skip", Options{}, record.Skipped, []string{"with fault=skip"}},
+		// The hung rank ends at the stop word, well within the grace period.
+		{"hang", Options{Timeout: hangTimeout, Grace: time.Minute}, record.Timeout, []string{"rank 1 in", "ended at the stop word"}},
+		{"hang-deaf", Options{Timeout: hangTimeout, Grace: 50 * time.Millisecond}, record.Timeout, []string{"rank 1 in", "rank 1 killed"}},
+	} {
+		var wg sync.WaitGroup // hung ones only wait: all at once
+		for _, cs := range callStages {
+			wg.Go(func() {
+				name := fault.name + " in " + cs.call
+				p := testPlan(2, "fault_rank=1,fault="+fault.name+",fault_call="+cs.call, "8")
+				got, err := measure(t, t.Context(), p, fault.opt, nil)
+				if err != nil || len(got) != 1 {
+					t.Errorf("%s: %d records, error %v", name, len(got), err)
+					return
+				}
+				c := got[0]
+				if c.Status != fault.status || c.Stage != cs.stage {
+					t.Errorf("%s: status %s stage %q, want %s %q; reason: %s", name, c.Status, c.Stage, fault.status, cs.stage, c.Reason)
+				}
+				for _, r := range fault.reason {
+					if !strings.Contains(c.Reason, r) {
+						t.Errorf("%s: reason %q does not say %q", name, c.Reason, r)
+					}
+				}
+				if strings.Contains(c.Reason, "\n") {
+					t.Errorf("%s: reason has several lines: %q", name, c.Reason)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+// hangTimeout must outlast every healthy step on a busy machine; a test that needs a hang waits this long.
+const hangTimeout = 8 * time.Second
+
+func TestWrongResultsAreUnverified(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		config string
+		status record.Status
+		reason string
+	}{
+		{"fault=corrupt,fault_rank=1", record.Unverified, "payload: 8 of 16 bytes wrong, first: rank 1: byte 0"},
+		{"fault=miscount", record.Unverified, "path proof: wqe_write is 3, the message list makes 2"},
+		{"fault=unsafe,fault_rank=1", record.Unsafe, "fault=unsafe"},
+		{"fault=slow-start,fault_rank=1,fault_delay=50", record.OK, ""},
+	} {
+		got, err := measure(t, t.Context(), testPlan(2, tc.config, "8"), Options{}, nil)
+		if err != nil || len(got) != 1 {
+			t.Fatalf("%s: %d records, error %v", tc.config, len(got), err)
+		}
+		if c := got[0]; c.Status != tc.status || !strings.HasPrefix(c.Reason, tc.reason) {
+			t.Errorf("%s: %s %q, want %s %q", tc.config, c.Status, c.Reason, tc.status, tc.reason)
+		}
+	}
+}
+
+func TestOtherPointsOfALostSetAreMeasuredInFreshProcesses(t *testing.T) {
+	t.Parallel()
+	p := testPlan(2, "fault=crash,fault_when=size:64", "8", "64", "16", "32")
+	got, err := measure(t, t.Context(), p, Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for _, c := range got {
+		restarted := ""
+		for _, w := range c.Warnings {
+			restarted += " " + w.Code
+		}
+		rows = append(rows, c.Axes["size"]+" "+string(c.Status)+restarted)
+	}
+	if d := cmp.Diff([]string{"8 ok", "64 failed", "16 ok restarted", "32 ok restarted"}, rows); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if got[0].Host["pid"] == got[2].Host["pid"] || got[2].Host["pid"] != got[3].Host["pid"] {
+		t.Errorf("processes: %v %v %v", got[0].Host["pid"], got[2].Host["pid"], got[3].Host["pid"])
+	}
+	if out, _ := got[1].Facts["output.rank0"].(string); !strings.Contains(out, "fake: crash in run") {
+		t.Errorf("what the rank printed is not kept: %v", got[1].Facts)
+	}
+}
+
+func TestRestartsAreBounded(t *testing.T) {
+	t.Parallel()
+	p := testPlan(1, "fault=crash", "1", "2", "3", "4")
+	got, err := measure(t, t.Context(), p, Options{Restarts: 1}, nil)
+	if err != nil || len(got) != 4 {
+		t.Fatalf("%d records, error %v", len(got), err)
+	}
+	for i, c := range got {
+		notRun := strings.HasPrefix(c.Reason, "not run: 2 process sets of this case were lost before")
+		if c.Status != record.Failed || notRun != (i >= 2) {
+			t.Errorf("record %d: %s %q", i, c.Status, c.Reason)
+		}
+	}
+}
+
+func TestASkippedPointLeavesTheSetSound(t *testing.T) {
+	t.Parallel()
+	// With one rank every rank says so.
+	got, err := measure(t, t.Context(), testPlan(1, "fault=skip,fault_when=size:64", "8", "64", "16"), Options{}, nil)
+	if err != nil || len(got) != 3 {
+		t.Fatalf("%d records, error %v", len(got), err)
+	}
+	if got[0].Status != record.OK || got[1].Status != record.Skipped || got[2].Status != record.OK {
+		t.Errorf("statuses %s %s %s", got[0].Status, got[1].Status, got[2].Status)
+	}
+	if got[0].Host["pid"] != got[2].Host["pid"] {
+		t.Errorf("the set was not kept")
+	}
+}
+
+func TestWindowFailureGivesUpTheLargestPointsOnly(t *testing.T) {
+	t.Parallel()
+	got, err := measure(t, t.Context(), testPlan(1, "fault=error,fault_call=window", "8", "64", "64"), Options{}, nil)
+	if err != nil || len(got) != 3 {
+		t.Fatalf("%d records, error %v", len(got), err)
+	}
+	if got[0].Axes["size"] != "64" || got[1].Axes["size"] != "64" || got[2].Axes["size"] != "8" {
+		t.Errorf("order of giving up: %v %v %v", got[0].Axes, got[1].Axes, got[2].Axes)
+	}
+	if !strings.Contains(got[0].Reason, "window of 128 bytes") || !strings.Contains(got[2].Reason, "window of 16 bytes") {
+		t.Errorf("reasons %q, %q", got[0].Reason, got[2].Reason)
+	}
+}
+
+func TestRowsThatCannotRun(t *testing.T) {
+	t.Parallel()
+	outer := func(edit func(*plan.Outer)) plan.Outer {
+		o := testOuter(2, "", "8")
+		edit(&o)
+		return o
+	}
+	for _, tc := range []struct {
+		outer  plan.Outer
+		status record.Status
+		reason string
+	}{
+		{outer(func(o *plan.Outer) { o.Skip = "no CUDA device" }), record.Skipped, "no CUDA device"},
+		{outer(func(o *plan.Outer) { o.Skip, o.Points = "no CUDA device", nil }), record.Skipped, "no CUDA device"},
+		{outer(func(o *plan.Outer) { o.Points[0]["need"] = "cuda" }), record.Skipped, "fake has no device=cuda"},
+		{outer(func(o *plan.Outer) { o.NIC.Kind = "soft" }), record.Skipped, "nic=soft: fake runs with nic=none only"},
+		{outer(func(o *plan.Outer) { o.Workload = "nothing" }), record.Failed, "workload nothing is not known"},
+		{outer(func(o *plan.Outer) { o.Backend = "nothing" }), record.Failed, "rank 0: open: backend nothing is not known"},
+		{outer(func(o *plan.Outer) { o.Points[0]["size"] = "x" }), record.Failed, "size=x is not allowed"},
+		{outer(func(o *plan.Outer) { o.Points[0]["panic"], o.Ranks = "verify", 1 }), record.Failed, "rank 0: verify: panic: verify of the test"},
+	} {
+		p := testPlan(2, "")
+		p.Outers = []plan.Outer{tc.outer}
+		got, err := measure(t, t.Context(), p, Options{}, nil)
+		if err != nil || len(got) != 1 {
+			t.Fatalf("%s: %d records, error %v", tc.reason, len(got), err)
+		}
+		if got[0].Status != tc.status || !strings.HasPrefix(got[0].Reason, tc.reason) {
+			t.Errorf("%s %q, want %s %q", got[0].Status, got[0].Reason, tc.status, tc.reason)
+		}
+	}
+}
+
+func TestCloseTroubleIsAWarning(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []string{"crash", "error"} {
+		got, err := measure(t, t.Context(), testPlan(2, "fault_call=close,fault="+fault, "8"), Options{}, nil)
+		if err != nil || len(got) != 1 {
+			t.Fatalf("%d records, error %v", len(got), err)
+		}
+		w := got[0].Warnings
+		if got[0].Status != record.OK || len(w) != 1 || w[0].Code != "close" || !strings.Contains(w[0].Text, "rank 0 ended in close") {
+			t.Errorf("%s: %s, warnings %v", fault, got[0].Status, w)
+		}
+	}
+	got, err := measure(t, t.Context(), testPlan(2, "fault_call=close,fault=hang-deaf,fault_rank=1", "8"),
+		Options{Timeout: hangTimeout, Grace: 50 * time.Millisecond}, nil)
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%d records, error %v", len(got), err)
+	}
+	if w := got[0].Warnings; got[0].Status != record.OK || len(w) != 1 || !strings.Contains(w[0].Text, "rank 1 in close") {
+		t.Errorf("%s, warnings %v", got[0].Status, w)
+	}
+}
+
+func TestKilledRankLeavesAFailure(t *testing.T) {
+	t.Parallel()
+	// The second outer hangs; its rank is killed from outside as soon as it is there.
+	p := testPlan(2, "")
+	p.Outers = []plan.Outer{testOuter(2, "fault=hang,fault_rank=1,fault_call=run", "8"), testOuter(2, "", "8")}
+	c, err := Local(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	a := c.agents[1].(*localAgent)
+	killed := false
+	var got []record.Case
+	err = Run(t.Context(), p, Options{Workloads: testWorkloads(), Cluster: c, Timeout: time.Minute, Progress: func(p Progress) {
+		if p.Point != nil && !killed {
+			killed = true
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			for _, pid := range a.running {
+				_ = syscall.Kill(pid, syscall.SIGSEGV)
+			}
+		}
+	}}, func(c record.Case) error { got = append(got, c); return nil })
+	if err != nil || len(got) != 2 {
+		t.Fatalf("%d records, error %v", len(got), err)
+	}
+	if got[0].Status != record.Failed || !strings.HasPrefix(got[0].Reason, "rank 1 ended in") || got[1].Status != record.OK {
+		t.Errorf("%s %q, then %s", got[0].Status, got[0].Reason, got[1].Status)
+	}
+}
+
+func TestCancelKeepsWhatIsMeasured(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []string{"hang", "hang-deaf"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := testPlan(2, "fault_when=size:64,fault="+fault, "8", "64", "16")
+		got, err := measure(t, ctx, p, Options{Grace: 100 * time.Millisecond, Progress: func(p Progress) {
+			if p.Point["size"] == "64" {
+				cancel()
+			}
+		}}, nil)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: error %v", fault, err)
+		}
+		if len(got) != 1 || got[0].Axes["size"] != "8" || got[0].Status != record.OK {
+			t.Errorf("%s: records %+v", fault, got)
+		}
+	}
+}
+
+func TestCancelBetweenAndDuringStart(t *testing.T) {
+	t.Parallel()
+	for _, config := range []string{"fault=hang,fault_call=open", "fault=hang-deaf,fault_call=open", "fault=slow-start,fault_delay=600000"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		n := 0
+		got, err := measure(t, ctx, testPlan(2, config, "8"), Options{Grace: 100 * time.Millisecond, Progress: func(Progress) {
+			if n++; n == 1 { // ranks are about to start
+				time.AfterFunc(200*time.Millisecond, cancel)
+			}
+		}}, nil)
+		if !errors.Is(err, context.Canceled) || len(got) != 0 {
+			t.Errorf("%s: %d records, error %v", config, len(got), err)
+		}
+	}
+}
+
+func TestSinkErrorEndsTheRun(t *testing.T) {
+	t.Parallel()
+	full := errors.New("disk full")
+	got, err := measure(t, t.Context(), testPlan(2, "", "8", "64", "16"), Options{}, func(record.Case) error { return full })
+	if !errors.Is(err, full) || len(got) != 1 {
+		t.Errorf("%d records, error %v", len(got), err)
+	}
+}
+
+func TestResumeCompletes(t *testing.T) {
+	t.Parallel()
+	p := testPlan(2, "fault=crash,fault_when=size:64", "8", "64", "16")
+	first, err := measure(t, t.Context(), p, Options{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r Resume
+	for i := range first[:2] {
+		r.Add(&first[i])
+	}
+	second, err := measure(t, t.Context(), p, Options{Resume: &r}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for _, c := range second {
+		rows = append(rows, fmt.Sprint(c.Axes["size"], " ", c.Order))
+	}
+	if d := cmp.Diff([]string{"64 2", "16 3"}, rows); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestResumeAdd(t *testing.T) {
+	var r Resume
+	for i, s := range []record.Status{record.OK, record.Skipped, record.Unsafe, record.Failed, record.Timeout, record.Unverified} {
+		r.Add(&record.Case{ID: "a", Index: i, Order: i, Status: s})
+	}
+	r.Add(&record.Case{ID: "a", Index: 0, Order: 6, Status: record.Failed}) // measured again, and lost
+	r.Add(&record.Case{ID: "a", Index: 3, Order: 7, Status: record.OK})
+	want := Resume{Done: map[Key]bool{{"a", 1}: true, {"a", 2}: true, {"a", 3}: true}, Order: 8}
+	if d := cmp.Diff(want, r); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	c, err := Local(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err = Run(t.Context(), testPlan(3, "", "8"), Options{Workloads: testWorkloads(), Cluster: c}, nil)
+	if !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "3 ranks asked, allowed: 1..2") {
+		t.Errorf("too many ranks: %v", err)
+	}
+	c.agents[1].(*localAgent).hostID = "elsewhere"
+	err = Run(t.Context(), testPlan(2, "", "8"), Options{Workloads: testWorkloads(), Cluster: c}, nil)
+	if !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "nic=none is for the ranks of one host") {
+		t.Errorf("two hosts: %v", err)
+	}
+	if _, err := Local(0); !errors.Is(err, ErrUsage) {
+		t.Errorf("no ranks: %v", err)
+	}
+}
+
+func TestStrangersAreRefused(t *testing.T) {
+	t.Parallel()
+	c, err := Local(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := dial(c.hub.address, "guess", hello{Job: "gic-x", Rank: 0}); !errors.Is(err, errRefused) {
+		t.Errorf("wrong token: %v", err)
+	}
+	// The right token, but nobody expects this job: the connection is closed.
+	k, err := dial(c.hub.address, c.hub.token, hello{Job: "gic-x", Rank: 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := k.recv(); err == nil {
+		t.Error("a stranger was answered")
+	}
+	k.close()
+}
+
+func TestStaleSharedMemoryIsRemoved(t *testing.T) {
+	t.Parallel()
+	// A run that was killed: its mark is there, its lock is not.
+	n, err := newJobNames()
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := n.name()
+	object := sharedDir + "/" + job + "-nic0"
+	if err := os.WriteFile(object, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	removeStale()
+	if _, err := os.Stat(object); err != nil {
+		t.Errorf("shared memory of a living run: %v", err)
+	}
+	n.lock.Close()
+	removeStale()
+	for _, path := range []string{object, n.lock.Name()} {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s is still there", path)
+			os.Remove(path)
+		}
+	}
+}
+
+func TestJobNamesAreNoPrefixOfEachOther(t *testing.T) {
+	n := &jobNames{prefix: newPrefix()}
+	names := map[string]bool{}
+	for range 11 {
+		names[n.name()] = true
+	}
+	for a := range names {
+		for b := range names {
+			if a != b && strings.HasPrefix(b, a) {
+				t.Errorf("%s begins %s", a, b)
+			}
+		}
+	}
+}
+
+func TestOversubscription(t *testing.T) {
+	t.Parallel()
+	cpus := allowedCPUs()
+	if cpus == 0 || cpus > 16 {
+		t.Skipf("%d CPUs: would need as many rank processes", cpus)
+	}
+	got, err := measure(t, t.Context(), testPlan(cpus+1, "", "8"), Options{}, nil)
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%d records, error %v", len(got), err)
+	}
+	want := []workloads.Warning{{Code: "oversubscribed", Text: fmt.Sprintf("%d runnable threads on %d CPUs", cpus+1, cpus)}}
+	if d := cmp.Diff(want, got[0].Warnings); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestPathProof(t *testing.T) {
+	info := backends.Info{}
+	info.Lowering[backends.OpPutSignal] = backends.Lowering{Writes: 1, Atomics: 1}
+	info.Lowering[backends.OpGet] = backends.Lowering{Reads: 2}
+	var ops workloads.Ops
+	ops.Add(backends.OpPutSignal, 10, 8)
+	ops.Add(backends.OpGet, 3, 8)
+	count := func(w, r, a uint64) []backends.Counter {
+		return []backends.Counter{{Name: "wqe_write", Value: w}, {Name: "wqe_read", Value: r}, {Name: "wqe_atomic", Value: a}}
+	}
+	for _, tc := range []struct {
+		nic      string
+		counters []backends.Counter
+		verify   workloads.Verification
+		wrong    []string
+	}{
+		{"soft", count(10, 6, 10), workloads.Verification{Checked: 104}, nil},
+		{"soft", count(9, 6, 10), workloads.Verification{Checked: 104}, []string{"path proof: wqe_write is 9, the message list makes 10"}},
+		{"soft", count(10, 6, 0), workloads.Verification{Checked: 104}, []string{"path proof: wqe_atomic is 0, the message list makes 10"}},
+		{"soft", append(count(10, 6, 10), backends.Counter{Name: "error_cqes", Value: 2}), workloads.Verification{Checked: 104}, []string{"2 error CQEs"}},
+		{"soft", count(10, 6, 10), workloads.Verification{}, []string{"payload: none of 104 bytes was checked"}},
+		{"none", nil, workloads.Verification{Checked: 104}, nil},
+		{"mlx5", count(10, 6, 10)[:2], workloads.Verification{Checked: 104}, []string{"path proof: b does not count wqe_atomic, 10 expected"}},
+	} {
+		c := &record.Case{Backend: "b", NIC: tc.nic, Counters: tc.counters, Verify: &tc.verify}
+		if d := cmp.Diff(tc.wrong, checkRun(c, ops, info)); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		if d := cmp.Diff(map[string]uint64{"wqe_write": 10, "wqe_read": 6, "wqe_atomic": 10}, c.Expected); d != "" {
+			t.Errorf("expected (-want +got):\n%s", d)
+		}
+	}
+}
+
+func TestTailKeepsBothEnds(t *testing.T) {
+	var w tail
+	for range 1000 {
+		fmt.Fprint(&w, "0123456789")
+	}
+	s := w.String()
+	if !strings.HasPrefix(s, "0123456789") || !strings.HasSuffix(s, "0123456789") ||
+		!strings.Contains(s, fmt.Sprintf("[%d bytes left out]", 10000-headBytes-lastBytes)) {
+		t.Errorf("%d bytes: %.60q", len(s), s)
+	}
+}
