@@ -7,7 +7,7 @@ namespace {
 
 constexpr Handoff F = Handoff::tuned;
 using Agent = Handle<F>::Agent;
-const Attr kAttr{4, 64, 2, 16, 220, false};
+const Attr kAttr{4, 64, 2, 16, 220, false, false};
 constexpr uint64_t W = Bed::WINDOW;
 
 // Put a raw descriptor where ring `ring` expects its next one.
@@ -30,7 +30,7 @@ const Bad kBad[] = {
     {{Op::operand, 0, 0, 0, 8, 1}, "operation 6: not one of 1..7, or an operand alone"},
     {{Op::put, 2, 0, 0, 8, 0}, "peer 2: there are 2 ranks"},
     {{Op::fence, 1023, 0, 0, 0, 0}, "peer 1023: there are 2 ranks"},
-    {{Op::get, 1, 0, 0, (1u << 30) + 1, 0}, "1073741825 bytes: a put or get moves at most 1073741824"},
+    {{Op::get, 1, 0, 0, (1u << 30) + 1, 0}, "1073741825 bytes: a get moves at most 1073741824"},
     {{Op::put, 1, W - 7, 0, 8, 0}, "offset 65529, 8 bytes: outside the peer's window of 65536 bytes"},
     {{Op::put, 1, 0, W, 8, 0}, "offset 65536, 8 bytes: outside this rank's window of 65536 bytes"},
     {{Op::put, 1, 0, 0, (uint32_t)W + 1, 0},

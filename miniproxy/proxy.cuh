@@ -57,6 +57,7 @@ struct Rings {
     uint32_t count;
     uint32_t result_slots; // agents that can use fetch_add
     uint32_t shift;        // log2 of the slots per ring
+    uint32_t put_max;      // bytes of one put
     uint32_t shared;       // agents may share a ring
 };
 
@@ -196,7 +197,9 @@ template <Handoff F> class Handle<F>::Agent {
     GIC_DEVICE bool bad(const Fields &f) const {
         if (f.peer >= peers_ || ((f.dst | f.src) >> OFFSET_BITS) != 0)
             return true;
-        if (f.op == Op::put || f.op == Op::get)
+        if (f.op == Op::put)
+            return f.bytes > h_.rings.put_max;
+        if (f.op == Op::get)
             return f.bytes > MAX_BYTES;
         return (f.op == Op::signal || f.op == Op::fetch_add) && f.dst % 8 != 0;
     }

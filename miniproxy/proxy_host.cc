@@ -57,11 +57,12 @@ Host::~Host() = default;
 
 int Host::allocate() {
     Rings &r = rings_;
-    void *slots, *progress, *producer, *open, *results;
+    void *slots, *progress, *producer, *open, *results, *values = nullptr;
     int rc;
     r.count = attr_.rings;
     r.shift = (uint32_t)__builtin_ctz(attr_.ring_depth);
     r.shared = attr_.shared;
+    r.put_max = attr_.inline_only ? attr_.inline_max : MAX_BYTES;
     r.result_slots = attr_.shared ? MAX_SHARED_AGENTS : attr_.rings;
     // One slot more: where the old values of signals land.
     size_t result_bytes = (r.result_slots + 1) * sizeof(uint64_t);
@@ -71,6 +72,11 @@ int Host::allocate() {
         (rc = gda_fabric_alloc(fabric_, MAX_RINGS, &open, nullptr)) ||
         (rc = gda_fabric_alloc(fabric_, result_bytes, &results, &results_key_)))
         return rc;
+    size_t value_bytes = sizeof(uint64_t) * attr_.workers * fabric_->nranks * fabric_->qps[0].depth;
+    if (attr_.inline_max < sizeof(uint64_t) &&
+        (rc = gda_fabric_alloc(fabric_, value_bytes, &values, &values_key_)) != 0)
+        return rc;
+    values_ = (uint64_t *)values;
     r.slots = (Descriptor *)slots;
     r.progress = (Progress *)progress;
     r.producer = (Producer *)producer;

@@ -35,8 +35,11 @@ struct Attr {
     uint32_t ring_depth; // descriptors; power of two, MIN_RING_DEPTH..MAX_RING_DEPTH
     uint32_t workers;    // 1..MAX_WORKERS
     uint32_t batch;      // 1..MAX_BATCH
-    uint32_t inline_max; // a put of at most so many bytes travels inside its WQE; 0..MAX_INLINE
-    bool shared;         // agents may share a ring
+    // A put of at most so many bytes travels inside its WQE; 0..MAX_INLINE. Below 8 a put_value does not either:
+    // its value waits in memory beside the send queue.
+    uint32_t inline_max;
+    bool inline_only; // larger puts are refused instead of pointed to
+    bool shared;      // agents may share a ring
 };
 
 // Since the Host was made.
@@ -81,6 +84,9 @@ class Host {
     Attr attr_;
     Rings rings_{};
     uint32_t results_key_ = 0;
+    uint64_t *values_ =
+        nullptr; // by worker, peer and block of the send queue; only where nothing goes inline
+    uint32_t values_key_ = 0;
     std::unique_ptr<Error> error_;
     std::vector<std::unique_ptr<Worker>> workers_;
 };

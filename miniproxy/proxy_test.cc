@@ -8,7 +8,7 @@ using namespace proxy;
 
 namespace {
 
-const Attr kDefault{4, 64, 1, 16, 220, false};
+const Attr kDefault{4, 64, 1, 16, 220, false, false};
 template <Handoff F> using Agent = typename Handle<F>::Agent;
 
 #define OK(call)                                                                                             \
@@ -402,6 +402,40 @@ void test_arguments() {
     CHECK(bed.host(0).step(0) == 0, "something was posted");
 }
 
+// What goes into the WQE and what is pointed to, as the NIC counts it.
+void test_inline() {
+    constexpr Handoff F = Handoff::tuned;
+    struct Case {
+        uint32_t inline_max;
+        bool only;
+        uint64_t inlined; // of put 8 B, put 100 B, put_value 8 B
+        int large;        // status of a put of 1000 B
+    };
+    for (const Case &c : {Case{0, false, 0, gic::OK}, Case{8, false, 2, gic::OK},
+                          Case{100, false, 3, gic::OK}, Case{972, true, 3, gic::ERR_INVAL}}) {
+        Bed bed(1, Attr{1, 64, 1, 16, c.inline_max, c.only, false}, SOFTNIC_VIRTUAL);
+        Handle<F> h = bed.handle<F>(0);
+        Agent<F> a(h, gic::Self{0, 1, 0, 1});
+        for (uint32_t i = 0; i < 100; i++)
+            bed.window(0)[i] = pattern(i);
+        OK(a.put(0, 1024, 0, 8));
+        OK(a.put(0, 2048, 0, 100));
+        OK(a.put_value(0, 3072, 0x0102030405060708, 8));
+        bed.pump(1);
+        struct softnic_counters n;
+        softnic_counters_get(bed.fabric(0)->nic, SOFTNIC_ALL_QPS, &n);
+        CHECK(n.wqe_write == 3 && n.wqe_write_inline == c.inlined, "limit %u: %llu of %llu inline",
+              c.inline_max, (unsigned long long)n.wqe_write_inline, (unsigned long long)n.wqe_write);
+        CHECK(bed.word(0, 3072) == 0x0102030405060708 &&
+                  memcmp(bed.window(0) + 1024, bed.window(0), 8) == 0 &&
+                  memcmp(bed.window(0) + 2048, bed.window(0), 100) == 0,
+              "limit %u: payload", c.inline_max);
+        IS(a.put(0, 4096, 0, 1000), c.large);
+        bed.pump(1);
+        OK(a.quiet());
+    }
+}
+
 void test_attributes() {
     Bed bed(1, kDefault, SOFTNIC_VIRTUAL);
     std::unique_ptr<Host> host;
@@ -409,14 +443,14 @@ void test_attributes() {
         CHECK(Host::create(bed.fabric(0), attr, &host) == -EINVAL, "accepted: %s", text);
         CHECK(gic::error_text() == text, "said: %s", gic::error_text().c_str());
     };
-    refused({0, 64, 1, 1, 0, false}, "rings=0: allowed are 1..32");
-    refused({33, 64, 1, 1, 0, false}, "rings=33: allowed are 1..32");
-    refused({1, 32, 1, 1, 0, false}, "ring_depth=32: allowed are 64..65536");
-    refused({1, 96, 1, 1, 0, false}, "ring_depth=96: not a power of two");
-    refused({1, 64, 9, 1, 0, false}, "workers=9: allowed are 1..8");
-    refused({1, 64, 1, 17, 0, false}, "batch=17: allowed are 1..16");
-    refused({1, 64, 1, 1, 973, false}, "inline=973: allowed are 0..972");
-    refused({1, 64, 2, 1, 0, false}, "1 QPs per peer for 2 workers: each worker needs one");
+    refused({0, 64, 1, 1, 0, false, false}, "rings=0: allowed are 1..32");
+    refused({33, 64, 1, 1, 0, false, false}, "rings=33: allowed are 1..32");
+    refused({1, 32, 1, 1, 0, false, false}, "ring_depth=32: allowed are 64..65536");
+    refused({1, 96, 1, 1, 0, false, false}, "ring_depth=96: not a power of two");
+    refused({1, 64, 9, 1, 0, false, false}, "workers=9: allowed are 1..8");
+    refused({1, 64, 1, 17, 0, false, false}, "batch=17: allowed are 1..16");
+    refused({1, 64, 1, 1, 973, false, false}, "inline=973: allowed are 0..972");
+    refused({1, 64, 2, 1, 0, false, false}, "1 QPs per peer for 2 workers: each worker needs one");
 }
 
 } // namespace
@@ -424,6 +458,7 @@ void test_attributes() {
 int main() {
     test_attributes();
     test_arguments();
+    test_inline();
     test_operations<Handoff::tuned>(220);
     test_operations<Handoff::baseline>(972);
     test_operations<Handoff::tuned>(0);
@@ -433,11 +468,11 @@ int main() {
     test_wrap<Handoff::baseline>();
     test_chains();
     test_full_ring();
-    test_order<Handoff::tuned>(4, {4, 64, 1, 4, 220, false});
-    test_order<Handoff::tuned>(6, {8, 64, 3, 16, 220, false});
-    test_order<Handoff::baseline>(6, {2, 128, 2, 3, 220, true});
+    test_order<Handoff::tuned>(4, {4, 64, 1, 4, 220, false, false});
+    test_order<Handoff::tuned>(6, {8, 64, 3, 16, 220, false, false});
+    test_order<Handoff::baseline>(6, {2, 128, 2, 3, 220, false, true});
     test_fetch_add<Handoff::tuned>(4, kDefault);
-    test_fetch_add<Handoff::baseline>(6, {2, 64, 2, 4, 220, true});
+    test_fetch_add<Handoff::baseline>(6, {2, 64, 2, 4, 220, false, true});
     printf("ok\n");
     return 0;
 }

@@ -38,11 +38,14 @@ __attribute__((format(printf, 1, 2))) std::string text(const char *fmt, ...) {
 
 Host::Worker::Worker(const Host &host, uint32_t index)
     : fabric_(host.fabric_), attr_(host.attr_), index_(index), results_(host.rings_.results),
-      result_slots_(host.rings_.result_slots), results_key_(host.results_key_), error_(host.error_.get()),
-      shift_(host.rings_.shift) {
-    for (uint32_t p = 0; p < fabric_->nranks; p++)
+      result_slots_(host.rings_.result_slots), results_key_(host.results_key_), values_key_(host.values_key_),
+      put_max_(host.rings_.put_max), error_(host.error_.get()), shift_(host.rings_.shift) {
+    for (uint32_t p = 0; p < fabric_->nranks; p++) {
+        const struct gda_qp *qp = &fabric_->qps[p * fabric_->qps_per_peer + index];
+        const size_t first = ((size_t)index * fabric_->nranks + p) * qp->depth;
         queues_.push_back(
-            Queue{&fabric_->qps[p * fabric_->qps_per_peer + index], 0, 0, 0, nullptr, 0, false, false});
+            Queue{qp, host.values_ ? host.values_ + first : nullptr, 0, 0, 0, nullptr, 0, false, false});
+    }
     for (uint32_t r = index; r < attr_.rings; r += attr_.workers)
         rings_.push_back(Ring{r, host.rings_.slots + ((size_t)r << shift_), host.rings_.progress + r,
                               host.rings_.open + r, 0, 0, false, std::vector<Pending>((size_t)1 << shift_)});
@@ -245,8 +248,9 @@ std::string Host::Worker::check(const Fields &f, const Fields *operand) const {
     switch (f.op) {
     case Op::put:
     case Op::get:
-        if (f.bytes > MAX_BYTES)
-            return text("%u bytes: a put or get moves at most %u", f.bytes, MAX_BYTES);
+        if (f.bytes > (f.op == Op::put ? put_max_ : MAX_BYTES))
+            return text("%u bytes: a %s moves at most %u", f.bytes, f.op == Op::put ? "put" : "get",
+                        f.op == Op::put ? put_max_ : MAX_BYTES);
         if (outside(f.dst, f.bytes))
             return range(f.op == Op::put ? "the peer's" : "this rank's", f.dst, f.bytes);
         if (outside(f.src, f.bytes))
@@ -289,23 +293,28 @@ bool Host::Worker::build(Queue &q, const Fields &f, uint64_t immediate) {
         announce(q);
         return false;
     }
-    const gda_place to = {q.qp->sq, q.qp->depth - 1, q.qp->qpn};
     const struct gda_peer &peer = fabric_->peers[f.peer];
-    const uint64_t at = q.prod_idx, raddr = peer.window + (f.op == Op::get ? f.src : f.dst);
-    const uint32_t flags = q.fence ? MLX5_CTRL_FENCE : 0;
+    const gda_place to = {
+        q.qp->sq,   q.qp->depth - 1, q.qp->qpn, mlx5_ctrl_word1(q.qp->qpn, 0), mlx5_be32(peer.rkey),
+        peer.window};
+    const uint64_t at = q.prod_idx, theirs = f.op == Op::get ? f.src : f.dst;
+    const uint32_t flags = gda_flags(q.fence ? MLX5_CTRL_FENCE : 0);
     if (is_atomic) {
         // A signal's old value interests nobody: it lands in the slot behind the agents'.
         const uint64_t slot = f.op == Op::signal ? result_slots_ : f.src;
-        gda_write_fetch_add(to, at, flags, raddr, peer.rkey, immediate, results_key_,
-                            (uintptr_t)(results_ + slot));
+        gda_write_fetch_add(to, at, flags, theirs, immediate, results_key_, (uintptr_t)(results_ + slot));
+    } else if (f.op == Op::value && q.values) {
+        uint64_t *value = q.values + (at & to.mask); // free again when its block is
+        *value = immediate;
+        gda_write_pointer(to, at, flags, MLX5_OP_RDMA_WRITE, theirs, f.bytes, values_key_, (uintptr_t)value);
     } else if (f.op == Op::value) {
-        gda_write_value(to, at, flags, raddr, peer.rkey, immediate, f.bytes);
+        gda_write_value(to, at, flags, theirs, immediate, f.bytes);
     } else if (is_inline) {
-        gda_write_inline(to, at, flags, raddr, peer.rkey, fabric_->window + f.src, f.bytes);
+        gda_write_inline(to, at, flags, theirs, fabric_->window + f.src, f.bytes);
     } else {
         const bool get = f.op == Op::get;
-        gda_write_pointer(to, at, flags, get ? MLX5_OP_RDMA_READ : MLX5_OP_RDMA_WRITE, raddr, peer.rkey,
-                          f.bytes, fabric_->window_key, (uintptr_t)(fabric_->window + (get ? f.dst : f.src)));
+        gda_write_pointer(to, at, flags, get ? MLX5_OP_RDMA_READ : MLX5_OP_RDMA_WRITE, theirs, f.bytes,
+                          fabric_->window_key, (uintptr_t)(fabric_->window + (get ? f.dst : f.src)));
     }
     q.last = (struct mlx5_ctrl_seg *)block(q, at);
     q.fence = false;

@@ -35,6 +35,7 @@ class Host::Worker {
     // The driver's side of one QP and its CQ. Indices count basic blocks since creation and never wrap.
     struct Queue {
         const struct gda_qp *qp;
+        uint64_t *values;           // by block of the send queue, or nullptr
         uint64_t prod_idx;          // last posted block + 1
         uint64_t done_idx;          // blocks below are complete
         uint64_t cons_idx;          // next CQE
@@ -76,7 +77,7 @@ class Host::Worker {
     const Attr attr_;
     const uint32_t index_;
     const uint64_t *const results_;
-    const uint32_t result_slots_, results_key_;
+    const uint32_t result_slots_, results_key_, values_key_, put_max_;
     Error *const error_;
     const uint32_t shift_;
     std::vector<Queue> queues_; // by peer
