@@ -38,8 +38,6 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     using base::peer_;
     using base::place_;
     using base::q_;
-    using base::remote_;
-    using base::rkey_;
     using base::self_;
 
   public:
@@ -118,8 +116,8 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     GIC_DEVICE int get(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
         return lead(peer, [&] {
             return post(bytes <= GDA_PUT_MAX, 1, [&](uint64_t at) {
-                gda_write_pointer(place_, at, this->flags_of(at), MLX5_OP_RDMA_READ, remote_ + src, rkey_,
-                                  bytes, h_.window_key, (uint64_t)(uintptr_t)(h_.window + dst));
+                gda_write_pointer(place_, at, this->flags_of(at), MLX5_OP_RDMA_READ, src, bytes,
+                                  h_.window_key, (uint64_t)(uintptr_t)(h_.window + dst));
                 c_.unordered = 1;
             });
         });
@@ -129,8 +127,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
         uint64_t old = 0;
         int status = lead(peer, [&] {
             int s = post(1, 1, [&](uint64_t at) {
-                gda_write_fetch_add(place_, at, this->flags_of(at, true), remote_ + off, rkey_, add,
-                                    h_.cursor_key, landing());
+                gda_write_fetch_add(place_, at, this->flags_of(at, true), off, add, h_.cursor_key, landing());
             });
             if (s == gic::OK && (s = this->ring_own()) == gic::OK &&
                 (s = this->wait_completed(c_.last)) == gic::OK)
@@ -228,28 +225,27 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     GIC_DEVICE void write_put(uint64_t at, uint32_t flags, uint64_t dst, uint64_t src, uint32_t bytes) const {
         const uint8_t *from = h_.window + src;
         if (bytes == 8 && h_.choices.inline_max >= 8 && ((uintptr_t)from & 7) == 0)
-            gda_write_value(place_, at, flags, remote_ + dst, rkey_, *(const uint64_t *)from, 8);
+            gda_write_value(place_, at, flags, dst, *(const uint64_t *)from, 8);
         else if (bytes && bytes <= h_.choices.inline_max)
-            gda_write_inline(place_, at, flags, remote_ + dst, rkey_, from, bytes);
+            gda_write_inline(place_, at, flags, dst, from, bytes);
         else
-            gda_write_pointer(place_, at, flags, MLX5_OP_RDMA_WRITE, remote_ + dst, rkey_, bytes,
-                              h_.window_key, (uint64_t)(uintptr_t)from);
+            gda_write_pointer(place_, at, flags, MLX5_OP_RDMA_WRITE, dst, bytes, h_.window_key,
+                              (uint64_t)(uintptr_t)from);
     }
 
     GIC_DEVICE void write_value(uint64_t at, uint32_t flags, uint64_t dst, uint64_t value,
                                 uint32_t bytes) const {
         if (h_.choices.inline_max >= 8)
-            return gda_write_value(place_, at, flags, remote_ + dst, rkey_, value, bytes);
+            return gda_write_value(place_, at, flags, dst, value, bytes);
         // Nothing goes inline: the value waits in memory, one word per slot, until its WQE is complete.
         uint64_t *word = q_->values + ((uint32_t)at & place_.mask);
         *word = value;
-        gda_write_pointer(place_, at, flags, MLX5_OP_RDMA_WRITE, remote_ + dst, rkey_, bytes, q_->values_key,
+        gda_write_pointer(place_, at, flags, MLX5_OP_RDMA_WRITE, dst, bytes, q_->values_key,
                           (uint64_t)(uintptr_t)word);
     }
 
     GIC_DEVICE void write_signal(uint64_t at, uint64_t sig, uint64_t add) {
-        gda_write_fetch_add(place_, at, this->flags_of(at), remote_ + sig, rkey_, add, h_.cursor_key,
-                            landing());
+        gda_write_fetch_add(place_, at, this->flags_of(at), sig, add, h_.cursor_key, landing());
         c_.unordered = 1;
     }
     GIC_DEVICE uint64_t landing() const { return (uint64_t)(uintptr_t) & this->cursor_of(peer_)->landing; }
@@ -269,9 +265,9 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
         bool refused = false;
         for (uint32_t i = gic::lane_first(self_); i < n; i += gic::lane_step(self_)) {
             const gic::Message m = message(i);
-            uint32_t flags = fence && i == 0 ? MLX5_CTRL_FENCE : 0;
+            uint32_t flags = fence && i == 0 ? gda_flags(MLX5_CTRL_FENCE) : 0;
             if (every == 1 || (since + i + 1) % every == 0)
-                flags |= MLX5_CTRL_CQ_UPDATE;
+                flags |= gda_flags(MLX5_CTRL_CQ_UPDATE);
             if (m.bytes <= GDA_PUT_MAX) {
                 write_put(first + i, flags, m.dst, m.src, m.bytes);
             } else { // its slot is taken: the others' must not be lost with it

@@ -48,9 +48,8 @@ template <gda_order O, gda_sharing S> class gda_poster {
         leave();
         peer_ = peer;
         q_ = queue_of(peer);
-        place_ = gda_place{q_->blocks, q_->depth - 1, q_->qpn};
-        remote_ = q_->remote;
-        rkey_ = q_->rkey;
+        place_ = gda_place{q_->blocks,          q_->depth - 1, q_->qpn, mlx5_ctrl_word1(q_->qpn, 0),
+                           mlx5_be32(q_->rkey), q_->remote};
         c_ = *cursor_of(peer);
         return gic::OK;
     }
@@ -97,18 +96,18 @@ template <gda_order O, gda_sharing S> class gda_poster {
 
     // --- completion bits -----------------------------------------------------------------------------------
 
-    // fm_ce_se of the agent's next WQE, which starts at `index`.
+    // gda_flags() of the agent's next WQE, which starts at `index`.
     GIC_DEVICE uint32_t flags_of(uint64_t index, bool signal = false) {
         uint32_t flags = 0;
         if (c_.fence) {
-            flags = MLX5_CTRL_FENCE;
+            flags = gda_flags(MLX5_CTRL_FENCE);
             c_.fence = 0;
         }
         c_.last = index + 1;
         if (++c_.since >= h_.choices.signal_every || signal) {
             c_.since = 0;
             c_.signaled = index + 1;
-            flags |= MLX5_CTRL_CQ_UPDATE;
+            flags |= gda_flags(MLX5_CTRL_CQ_UPDATE);
         }
         return flags;
     }
@@ -330,8 +329,6 @@ template <gda_order O, gda_sharing S> class gda_poster {
     bool behind_ = true; // there may be peers other than peer_ with WQEs that wait for a doorbell
     gda_queue *q_ = nullptr;
     gda_place place_{};
-    uint64_t remote_ = 0;
-    uint32_t rkey_ = 0;
     gda_cursor c_{};
 };
 

@@ -19,14 +19,33 @@ GIC_HD uint64_t gda_pair(uint32_t first, uint32_t second) {
 #endif
 }
 
-// Fields of mlx5_ctrl_seg, mlx5_raddr_seg, mlx5_data_seg, mlx5_inline_seg and mlx5_atomic_seg. `flags`:
-// fm_ce_se, alone in the last byte of its word.
-GIC_HD gda_segment gda_ctrl(uint64_t index, uint8_t opcode, uint32_t qpn, uint32_t ds, uint32_t flags) {
-    return {gda_pair(mlx5_ctrl_word0((uint16_t)index, opcode, 0), mlx5_ctrl_word1(qpn, (uint8_t)ds)),
-            gda_pair(mlx5_be32(flags), 0)};
+// Where a post's WQEs go and what they aim at, swapped once.
+struct gda_place {
+    uint8_t *blocks;
+    uint32_t mask; // depth - 1
+    uint32_t qpn;
+    uint32_t qpn_word;  // mlx5_ctrl_word1 without its segment count
+    uint32_t rkey_word; // mlx5_raddr_seg.rkey
+    uint64_t remote;    // the peer's window
+
+    GIC_DEVICE gda_segment *at(uint64_t index) const {
+        return (gda_segment *)(blocks + (size_t)((uint32_t)index & mask) * MLX5_BB);
+    }
+    // Segment `i` of a WQE that may run over the end of the queue.
+    GIC_DEVICE gda_segment *at(uint64_t index, uint32_t i) const { return at(index + i / 4) + i % 4; }
+};
+
+// Bits of fm_ce_se where the control segment's third word has them.
+GIC_HD uint32_t gda_flags(uint8_t fm_ce_se) { return mlx5_be32(fm_ce_se); }
+
+// Fields of mlx5_ctrl_seg, mlx5_raddr_seg, mlx5_data_seg, mlx5_inline_seg and mlx5_atomic_seg, in that order.
+GIC_HD gda_segment gda_ctrl(const gda_place &q, uint64_t index, uint8_t opcode, uint32_t ds, uint32_t flags) {
+    return {
+        gda_pair(mlx5_ctrl_word0((uint16_t)index, opcode, 0), q.qpn_word | mlx5_ctrl_word1(0, (uint8_t)ds)),
+        gda_pair(flags, 0)};
 }
-GIC_HD gda_segment gda_raddr(uint64_t raddr, uint32_t rkey) {
-    return {mlx5_be64(raddr), gda_pair(mlx5_be32(rkey), 0)};
+GIC_HD gda_segment gda_raddr(const gda_place &q, uint64_t offset) {
+    return {mlx5_be64(q.remote + offset), gda_pair(q.rkey_word, 0)};
 }
 GIC_HD gda_segment gda_data(uint32_t bytes, uint32_t lkey, uint64_t addr) {
     return {gda_pair(mlx5_be32(bytes), mlx5_be32(lkey)), mlx5_be64(addr)};
@@ -37,52 +56,39 @@ GIC_HD gda_segment gda_inline(uint32_t bytes, uint32_t a, uint32_t b, uint32_t c
 }
 GIC_HD gda_segment gda_atomic(uint64_t add) { return {mlx5_be64(add), 0}; }
 
-// Where a post's WQEs go.
-struct gda_place {
-    uint8_t *blocks;
-    uint32_t mask; // depth - 1
-    uint32_t qpn;
-
-    GIC_DEVICE gda_segment *at(uint64_t index) const {
-        return (gda_segment *)(blocks + (size_t)((uint32_t)index & mask) * MLX5_BB);
-    }
-    // Segment `i` of a WQE that may run over the end of the queue.
-    GIC_DEVICE gda_segment *at(uint64_t index, uint32_t i) const { return at(index + i / 4) + i % 4; }
-};
-
+// `flags` of all: gda_flags() of fm_ce_se. `at`: offset in the peer's window.
 GIC_DEVICE void gda_write_nop(const gda_place &q, uint64_t index, uint32_t flags) {
-    q.at(index)[0] = gda_ctrl(index, MLX5_OP_NOP, q.qpn, 1, flags);
+    q.at(index)[0] = gda_ctrl(q, index, MLX5_OP_NOP, 1, flags);
 }
 
 // RDMA_WRITE or RDMA_READ of local memory by pointer; no bytes is a request without a data segment (a byte
 // count of 0 would mean 2 GiB).
 GIC_DEVICE void gda_write_pointer(const gda_place &q, uint64_t index, uint32_t flags, uint8_t opcode,
-                                  uint64_t raddr, uint32_t rkey, uint32_t bytes, uint32_t lkey,
-                                  uint64_t laddr) {
+                                  uint64_t at, uint32_t bytes, uint32_t lkey, uint64_t laddr) {
     gda_segment *seg = q.at(index);
-    seg[0] = gda_ctrl(index, opcode, q.qpn, bytes ? 3 : 2, flags);
-    seg[1] = gda_raddr(raddr, rkey);
+    seg[0] = gda_ctrl(q, index, opcode, bytes ? 3 : 2, flags);
+    seg[1] = gda_raddr(q, at);
     if (bytes)
         seg[2] = gda_data(bytes, lkey, laddr);
 }
 
 // RDMA_WRITE of a value of 1 to 8 bytes, in memory order in the low end of `value`.
-GIC_DEVICE void gda_write_value(const gda_place &q, uint64_t index, uint32_t flags, uint64_t raddr,
-                                uint32_t rkey, uint64_t value, uint32_t bytes) {
+GIC_DEVICE void gda_write_value(const gda_place &q, uint64_t index, uint32_t flags, uint64_t at,
+                                uint64_t value, uint32_t bytes) {
     gda_segment *seg = q.at(index);
-    seg[0] = gda_ctrl(index, MLX5_OP_RDMA_WRITE, q.qpn, 3, flags);
-    seg[1] = gda_raddr(raddr, rkey);
+    seg[0] = gda_ctrl(q, index, MLX5_OP_RDMA_WRITE, 3, flags);
+    seg[1] = gda_raddr(q, at);
     seg[2] = gda_inline(bytes, (uint32_t)value, (uint32_t)(value >> 32), 0);
 }
 
 // RDMA_WRITE of `bytes` (1..GDA_INLINE_MAX) copied into the WQE; takes mlx5_ds_blocks(mlx5_inline_ds(2,
 // bytes)).
-GIC_DEVICE void gda_write_inline(const gda_place &q, uint64_t index, uint32_t flags, uint64_t raddr,
-                                 uint32_t rkey, const uint8_t *src, uint32_t bytes) {
+GIC_DEVICE void gda_write_inline(const gda_place &q, uint64_t index, uint32_t flags, uint64_t at,
+                                 const uint8_t *src, uint32_t bytes) {
     const uint32_t ds = mlx5_inline_ds(2, bytes);
     gda_segment *seg = q.at(index);
-    seg[0] = gda_ctrl(index, MLX5_OP_RDMA_WRITE, q.qpn, ds, flags);
-    seg[1] = gda_raddr(raddr, rkey);
+    seg[0] = gda_ctrl(q, index, MLX5_OP_RDMA_WRITE, ds, flags);
+    seg[1] = gda_raddr(q, at);
     uint32_t w[4] = {mlx5_be32(bytes | MLX5_INLINE), 0, 0, 0};
     uint32_t room = 12;
     uint8_t *to = (uint8_t *)(w + 1);
@@ -99,11 +105,11 @@ GIC_DEVICE void gda_write_inline(const gda_place &q, uint64_t index, uint32_t fl
 }
 
 // ATOMIC_FA of 8 bytes; the old value lands at laddr.
-GIC_DEVICE void gda_write_fetch_add(const gda_place &q, uint64_t index, uint32_t flags, uint64_t raddr,
-                                    uint32_t rkey, uint64_t add, uint32_t lkey, uint64_t laddr) {
+GIC_DEVICE void gda_write_fetch_add(const gda_place &q, uint64_t index, uint32_t flags, uint64_t at,
+                                    uint64_t add, uint32_t lkey, uint64_t laddr) {
     gda_segment *seg = q.at(index);
-    seg[0] = gda_ctrl(index, MLX5_OP_ATOMIC_FA, q.qpn, 4, flags);
-    seg[1] = gda_raddr(raddr, rkey);
+    seg[0] = gda_ctrl(q, index, MLX5_OP_ATOMIC_FA, 4, flags);
+    seg[1] = gda_raddr(q, at);
     seg[2] = gda_atomic(add);
     seg[3] = gda_data(8, lkey, laddr);
 }

@@ -1,11 +1,16 @@
 // minigda as a backend: the GPU-submission floor behind the C ABI.
 #include "backends/abi/adapter.cuh"
 #include "minigda/gda.h"
+#include "workloads/alltoall/alltoall.cuh"
+#include "workloads/goodput/goodput.cuh"
+#include "workloads/moe/moe.cuh"
 #include "workloads/op/op.cuh"
+#include "workloads/rate/rate.cuh"
 
 namespace {
 
-using Served = gic::Workloads<op_workload>;
+using Served =
+    gic::Workloads<op_workload, rate_workload, goodput_workload, alltoall_workload, moe_workload>;
 
 constexpr const char *version = "1";
 
