@@ -255,9 +255,6 @@ void uar_watch(struct worker *w, struct qp *qp);
 /* Serves a QP: 1 when it must be looked at again without a new doorbell. next: whose WQEs come after. */
 int requester_serve(struct worker *w, struct qp *qp, const struct qp *next);
 
-/* responder.c */
-int responder_execute(struct worker *w, struct qp *qp, const struct wqe *wqe, const uint64_t *words);
-
 /* completer.c */
 void completer_cqe(struct worker *w, struct qp *qp, uint16_t index, uint8_t opcode, uint32_t bytes,
                    int syndrome);

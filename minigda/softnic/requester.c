@@ -4,9 +4,7 @@
  * shadow ring and given two deadlines, landing (the responder acts) and done (the CQE): the worker goes on to
  * other QPs meanwhile.
  */
-#include "internal.h"
-
-#include <string.h>
+#include "responder.h"
 
 /* What one visit adds to the QP's counters. */
 struct tally {
@@ -162,7 +160,7 @@ static int serve_now(struct worker *w, struct qp *qp, const struct qp *next) {
         }
         if (UNLIKELY(tracing))
             trace_wqe(w, qp, (uint16_t)cons, &wqe);
-        syndrome = responder_execute(w, qp, &wqe, words);
+        syndrome = responder_run(w, qp, &wqe, words);
         if (UNLIKELY(syndrome))
             break;
         t.payload += wqe.bytes;
@@ -270,7 +268,7 @@ static void land_due(struct worker *w, struct qp *qp) {
         if (!syndrome)
             syndrome = wqe_decode(words, &head, &wqe);
         if (!syndrome)
-            syndrome = responder_execute(w, qp, &wqe, words);
+            syndrome = responder_run(w, qp, &wqe, words);
         w->work++;
         if (syndrome) {
             pend->syndrome = (uint8_t)syndrome;

@@ -3,7 +3,7 @@
  * Order owed to the driver: what one QP did becomes visible in order, at the latest by its CQE. Small writes
  * land as one store with release order, atomics are one read-modify-write for all NICs of the host.
  */
-#include "internal.h"
+#include "responder.h"
 
 #include <string.h>
 
@@ -12,40 +12,6 @@ struct place {
     uint8_t *at;
     uint32_t bytes;
 };
-
-static inline int aligned(const void *p, uint32_t bytes) { return ((uintptr_t)p & (bytes - 1)) == 0; }
-
-/* A naturally aligned word that somebody polls must never be seen half written. */
-static inline void store_bytes(uint8_t *to, const uint8_t *from, uint32_t bytes) {
-    if (LIKELY(bytes == 8 && aligned(to, 8))) {
-        uint64_t v;
-        memcpy(&v, from, 8);
-        __atomic_store_n((uint64_t *)(void *)to, v, __ATOMIC_RELEASE);
-    } else if (bytes == 4 && aligned(to, 4)) {
-        uint32_t v;
-        memcpy(&v, from, 4);
-        __atomic_store_n((uint32_t *)(void *)to, v, __ATOMIC_RELEASE);
-    } else if (bytes == 2 && aligned(to, 2)) {
-        uint16_t v;
-        memcpy(&v, from, 2);
-        __atomic_store_n((uint16_t *)(void *)to, v, __ATOMIC_RELEASE);
-    } else {
-        /* Orders this payload behind the QP's earlier ones; its own successors release it. Source and target
-         * may overlap when a QP is connected to its own node. */
-        __atomic_thread_fence(__ATOMIC_RELEASE);
-        memmove(to, from, bytes);
-    }
-}
-
-/* Reads one word of memory that others change: whole, where alignment allows. */
-static inline void load_store(uint8_t *to, const uint8_t *from, uint32_t bytes) {
-    if (bytes == 8 && aligned(from, 8)) {
-        uint64_t v = __atomic_load_n((const uint64_t *)(const void *)from, __ATOMIC_ACQUIRE);
-        store_bytes(to, (const uint8_t *)&v, 8);
-    } else {
-        store_bytes(to, from, bytes);
-    }
-}
 
 static int local_places(struct worker *w, const struct wqe *wqe, const uint64_t *words, uint32_t access,
                         struct place *places) {
@@ -85,26 +51,6 @@ static int move_pieces(struct worker *w, const struct qp *qp, const struct wqe *
             load_store(remote, places[i].at, places[i].bytes);
         remote += places[i].bytes;
     }
-    return 0;
-}
-
-static int write_one(struct worker *w, const struct qp *qp, const struct wqe *wqe) {
-    int syndrome = 0;
-    const uint8_t *from = wqe->first.data;
-    if (!from) {
-        from = mr_get(w, w->nic->node, wqe->first.lkey, wqe->first.addr, wqe->bytes, 0, &syndrome);
-        if (UNLIKELY(!from))
-            return MLX5_SYND_LOCAL_PROT;
-    }
-    if (UNLIKELY(wqe->bytes == 0))
-        return 0;
-    uint8_t *to = mr_get(w, qp->node, wqe->rkey, wqe->raddr, wqe->bytes, SOFTNIC_REMOTE_WRITE, &syndrome);
-    if (UNLIKELY(!to))
-        return syndrome;
-    if (wqe->is_inline)
-        store_bytes(to, from, wqe->bytes);
-    else
-        load_store(to, from, wqe->bytes);
     return 0;
 }
 
@@ -152,8 +98,6 @@ static int atomic_one(struct worker *w, const struct qp *qp, const struct wqe *w
 int responder_execute(struct worker *w, struct qp *qp, const struct wqe *wqe, const uint64_t *words) {
     switch (wqe->action) {
     case WQE_WRITE:
-        if (LIKELY(wqe->pieces == 1))
-            return write_one(w, qp, wqe);
         return move_pieces(w, qp, wqe, words);
     case WQE_READ:
         return move_pieces(w, qp, wqe, words);

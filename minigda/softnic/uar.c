@@ -23,9 +23,17 @@ void uar_watch(struct worker *w, struct qp *qp) {
     __atomic_store_n(&w->count, w->count + 1, __ATOMIC_RELEASE);
 }
 
-static void serve(struct worker *w, struct qp *qp, const struct qp *next) {
-    if (next)
+/* Serves queue j of n while the memory that the next two will need is on its way: a cold queue costs some
+ * six misses, which would otherwise add up one after the other. */
+static void serve(struct worker *w, struct qp **rung, uint32_t j, uint32_t n) {
+    struct qp *qp = rung[j], *next = j + 1 < n ? rung[j + 1] : NULL;
+    if (j + 2 < n)
+        __builtin_prefetch(rung[j + 2]->cq, 1);
+    if (next) {
+        const struct cq *cq = next->cq;
         __builtin_prefetch(next->sq + (size_t)(next->cons & next->mask) * MLX5_BB);
+        __builtin_prefetch(cq->cqe + (cq->collapsed ? 0 : (cq->prod & (cq->depth - 1)) * MLX5_CQE), 1);
+    }
     if (requester_serve(w, qp, next) && !qp->active) {
         qp->active = 1;
         w->active[w->active_count++] = qp;
@@ -57,17 +65,18 @@ int uar_scan(struct worker *w) {
             continue;
         watch->last = now;
         struct qp *qp = w->qps[i];
-        __builtin_prefetch(qp);
-        __builtin_prefetch(&qp->n);
+        for (size_t line = 0; line < sizeof *qp; line += 64)
+            __builtin_prefetch((const char *)qp + line, 1);
         rung[n++] = qp;
         if (n < AHEAD)
             continue;
-        for (uint32_t j = 0; j + 1 < n; j++)
-            serve(w, rung[j], rung[j + 1]);
-        rung[0] = rung[n - 1]; /* waits for its successor */
-        n = 1;
+        for (uint32_t j = 0; j + 2 < n; j++)
+            serve(w, rung, j, n);
+        rung[0] = rung[n - 2]; /* these wait for their successors */
+        rung[1] = rung[n - 1];
+        n = 2;
     }
     for (uint32_t j = 0; j < n; j++)
-        serve(w, rung[j], j + 1 < n ? rung[j + 1] : NULL);
+        serve(w, rung, j, n);
     return w->work != before;
 }

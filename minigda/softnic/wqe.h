@@ -10,6 +10,15 @@
 
 #include "minigda/mlx5/mlx5.h"
 
+/* What every WQE goes through is inlined into the engine's loop: a third of its cost otherwise. */
+#if defined(__CUDACC__)
+#define WQE_HOT MLX5_FN
+#define WQE_UNROLL _Pragma("unroll")
+#else
+#define WQE_HOT static inline __attribute__((always_inline))
+#define WQE_UNROLL _Pragma("GCC unroll 8")
+#endif
+
 enum {
     WQE_BLOCK_WORDS = MLX5_BB / 8,
     WQE_MAX_BLOCKS = (MLX5_DS_MAX + 3) / 4,
@@ -75,6 +84,7 @@ MLX5_FN uint64_t wqe_be64(uint64_t w) { return mlx5_be64(w); }
 /* Each block is loaded once, whatever the driver does to it. `slot` is masked already. */
 MLX5_FN void wqe_fetch_block(const uint8_t *sq, uint32_t slot, uint64_t *words) {
     const uint64_t *from = (const uint64_t *)(const void *)(sq + (size_t)slot * MLX5_BB);
+    WQE_UNROLL
     for (int i = 0; i < WQE_BLOCK_WORDS; i++)
         words[i] = wqe_load(from + i);
 }
@@ -99,7 +109,7 @@ MLX5_FN struct wqe_head wqe_head(const uint64_t *words) {
 
 /* Fetches the WQE at block `index` into words[WQE_MAX_WORDS]: 0, or the syndrome when the head cannot be
  * right. available: blocks that the doorbell record has announced from here on. */
-MLX5_FN int wqe_fetch(const uint8_t *sq, uint32_t mask, uint32_t index, uint32_t qpn, uint32_t available,
+WQE_HOT int wqe_fetch(const uint8_t *sq, uint32_t mask, uint32_t index, uint32_t qpn, uint32_t available,
                       uint64_t *words, struct wqe_head *head_p) {
     wqe_fetch_block(sq, index & mask, words);
     *head_p = wqe_head(words);
@@ -113,8 +123,19 @@ MLX5_FN int wqe_fetch(const uint8_t *sq, uint32_t mask, uint32_t index, uint32_t
     return 0;
 }
 
+/* The first 8 bytes of inline data, which begins in the middle of a word, as they are in memory. Words that
+ * were stored just now are loaded as words: a load across two of them would have to wait for both. */
+MLX5_FN uint64_t wqe_inline_first8(const uint8_t *data) {
+    const uint64_t *w = (const uint64_t *)(const void *)(data - 4);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return w[0] >> 32 | w[1] << 32;
+#else
+    return w[0] << 32 | w[1] >> 32;
+#endif
+}
+
 /* The piece at segment *segment_p, which moves on: 0, or a syndrome when it does not fit the WQE. */
-MLX5_FN int wqe_piece_next(const uint64_t *words, uint32_t ds, uint32_t *segment_p,
+WQE_HOT int wqe_piece_next(const uint64_t *words, uint32_t ds, uint32_t *segment_p,
                            struct wqe_piece *piece_p) {
     const uint64_t *seg = words + *segment_p * 2;
     uint32_t count = wqe_be_lo(seg[0]);
@@ -138,7 +159,7 @@ MLX5_FN int wqe_piece_next(const uint64_t *words, uint32_t ds, uint32_t *segment
 }
 
 /* Counts and checks the pieces from `segment` to the end. */
-MLX5_FN int wqe_pieces(const uint64_t *words, uint32_t segment, struct wqe *wqe) {
+WQE_HOT int wqe_pieces(const uint64_t *words, uint32_t segment, struct wqe *wqe) {
     uint64_t bytes = 0;
     wqe->segment = (uint8_t)segment;
     wqe->pieces = 0;
@@ -215,7 +236,7 @@ MLX5_FN int wqe_decode_masked(const uint64_t *words, uint8_t opmod, struct wqe *
 
 /* Takes a fetched WQE apart: 0, or the syndrome of a malformed one. `words` must outlive the inline pieces.
  */
-MLX5_FN int wqe_decode(const uint64_t *words, const struct wqe_head *head, struct wqe *wqe) {
+WQE_HOT int wqe_decode(const uint64_t *words, const struct wqe_head *head, struct wqe *wqe) {
     int syndrome;
     wqe->opcode = head->opcode;
     wqe->ds = head->ds;
