@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,6 +41,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil { // the tests mostly wait for processes
+		panic(err)
 	}
 	status := m.Run()
 	if left := children(); status == 0 && len(left) > 0 {
@@ -84,8 +89,10 @@ func launchedMain(out string) error {
 }
 
 // children lists the living child processes of this one.
-func children() []string {
-	var out []string
+func children() []int { return childrenOf(os.Getpid()) }
+
+func childrenOf(parent int) []int {
+	var out []int
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, path := range stats {
 		b, err := os.ReadFile(path)
@@ -94,8 +101,9 @@ func children() []string {
 		}
 		// pid (comm) state ppid
 		f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-		if len(f) > 1 && f[1] == strconv.Itoa(os.Getpid()) {
-			out = append(out, filepath.Base(filepath.Dir(path)))
+		if len(f) > 1 && f[1] == strconv.Itoa(parent) {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			out = append(out, pid)
 		}
 	}
 	return out

@@ -24,6 +24,7 @@ type set struct {
 	epoch   int           // of the order being carried out; exchanges of other epochs are void
 	gathers map[int][]*gather
 	blame   *failure // why exchanges of this epoch cannot complete
+	settle  <-chan time.Time // when exited ranks count as gone although their connection is still open
 	stopped bool
 	removed bool
 }
@@ -49,6 +50,18 @@ type event struct {
 	exit *exit
 }
 
+// gone says whether the rank's process has ended and everything that it said has been heard: its exit comes another
+// way than its messages and may overtake them.
+func (m *member) gone() bool { return m.exit != nil && (m.c == nil || m.lost) }
+
+// settled stops waiting for the connections of exited ranks to end.
+func (s *set) settled() {
+	s.settle = nil
+	for _, m := range s.ranks {
+		m.lost = m.lost || m.exit != nil
+	}
+}
+
 // failure is why a set could not do what it was asked.
 type failure struct {
 	status record.Status
@@ -62,6 +75,10 @@ func (f *failure) Error() string { return f.reason }
 
 // reapTimeout bounds the wait for the exit of a killed process: only a process stuck in the kernel takes so long.
 const reapTimeout = 10 * time.Second
+
+// settleTimeout bounds the wait for the end of an exited rank's connection. It ends with the process unless the
+// process has passed it on.
+const settleTimeout = time.Second
 
 func newSet(c *Cluster, n int, opt *Options) *set {
 	s := &set{cluster: c, job: c.names.name(), opt: opt, done: make(chan struct{}),
@@ -185,6 +202,8 @@ func (s *set) await(ctx context.Context, has func(*member) bool) *failure {
 		select {
 		case e := <-s.events:
 			s.handle(e)
+		case <-s.settle:
+			s.settled()
 		case <-grace:
 			return s.blame
 		case <-deadline.C:
@@ -209,6 +228,9 @@ func (s *set) handle(e event) {
 	switch {
 	case e.exit != nil:
 		m.exit = e.exit
+		if s.settle == nil {
+			s.settle = time.After(settleTimeout)
+		}
 	case e.c != nil && m.c != nil:
 		e.c.close() // a rank connects once
 	case e.c != nil:
@@ -316,11 +338,11 @@ func (s *set) failGathers() {
 }
 
 // dead reports a rank whose process has ended before it came back. A broken connection alone waits for the exit
-// that explains it; a process that closes its connection and lives on is ended by the deadline.
+// that explains it; a process that lives on without one is ended by the deadline.
 func (s *set) dead() *failure {
 	for i, m := range s.ranks {
 		cameBack := m.result != nil || m.err != nil
-		if m.exit != nil && !(s.stopped && (m.exit.OK || cameBack)) {
+		if m.gone() && !(s.stopped && (m.exit.OK || cameBack)) {
 			return s.death(i)
 		}
 	}
@@ -436,15 +458,16 @@ func (s *set) end(ctx context.Context) *failure {
 func (s *set) awaitExits(ctx context.Context, d time.Duration) *failure {
 	t := time.NewTimer(d)
 	defer t.Stop()
-	exited := func(m *member) bool { return m.exit != nil }
-	for !s.all(exited) {
+	for !s.all((*member).gone) {
 		select {
 		case e := <-s.events:
 			s.handle(e)
+		case <-s.settle:
+			s.settled()
 		case <-t.C:
-			return s.late(exited)
+			return s.late((*member).gone)
 		case <-ctx.Done():
-			return s.late(exited)
+			return s.late((*member).gone)
 		}
 	}
 	return nil
@@ -459,8 +482,7 @@ func (s *set) remove(f *failure) {
 	s.removed = true
 	background := context.Background()
 	s.orderStop()
-	exited := func(m *member) bool { return m.exit != nil }
-	if !s.all(exited) && s.awaitExits(background, s.opt.Grace) != nil {
+	if !s.all((*member).gone) && s.awaitExits(background, s.opt.Grace) != nil {
 		for i, m := range s.ranks {
 			if m.exit == nil {
 				m.killed = true
