@@ -1,6 +1,7 @@
 // What a post costs, as ratios within one run. One thread, 8-byte inline puts into a queue that fits the L1 cache;
 // the NIC is served between laps by this same thread (virtual time), so that only posting is timed and the queue
-// stays in this core's cache. Rungs alternate lap by lap; each figure is the median of its laps.
+// stays in this core's cache. Rungs alternate lap by lap; each figure is that of the
+// quietest tenth of its laps: other work on the machine can only add.
 #include "minigda/gda_test.h"
 
 #include <algorithm>
@@ -9,7 +10,7 @@ using namespace gda_test;
 
 namespace {
 
-constexpr uint32_t depth = 512, posts = 448, laps = 400; // a lap fits the queue: no slot is waited for
+constexpr uint32_t depth = 512, posts = 448, laps = 2000; // a lap fits the queue: no slot is waited for
 
 template <gda_order O> struct Lane {
     Rig rig;
@@ -43,9 +44,9 @@ template <gda_order O> struct Lane {
         MUST(agent.flush(0));
         ns.push_back((double)(to - from) / posts);
     }
-    double median() {
+    double quiet() {
         std::sort(ns.begin(), ns.end());
-        return ns[ns.size() / 2];
+        return ns[ns.size() / 10];
     }
 };
 
@@ -71,9 +72,9 @@ struct Bare {
         post();
         ns.push_back((double)(gic::globaltimer() - from) / posts);
     }
-    double median() {
+    double quiet() {
         std::sort(ns.begin(), ns.end());
-        return ns[ns.size() / 2];
+        return ns[ns.size() / 10];
     }
 };
 
@@ -99,8 +100,8 @@ int main() {
         fence1.lap();
         bare->lap();
     }
-    const double b = bare->median(), s1 = sc1.median(), s16 = sc16.median(), r1 = rel1.median(),
-                 r16 = rel16.median(), f1 = fence1.median();
+    const double b = bare->quiet(), s1 = sc1.quiet(), s16 = sc16.quiet(), r1 = rel1.quiet(),
+                 r16 = rel16.quiet(), f1 = fence1.quiet();
     printf("ns per 8 B inline put, one thread: bare stores %.2f; gpu-fence batch 1 %.2f; gpu-release batch 1 "
            "%.2f, "
            "batch 16 %.2f; threadfence batch 1 %.2f, batch 16 %.2f\n",
@@ -108,7 +109,7 @@ int main() {
     printf("ratio %-58s %6.2f  (reported: release is free on x86)\n", "gpu-release, batch 16 over batch 1",
            r1 / r16);
     ratio("threadfence, batch 16 over batch 1 (msg/s)", s1 / s16, 2.5);
-    ratio("bare stores over a gpu-fence post (the post path's own cost)", b / f1, 0.10);
+    ratio("bare stores over a gpu-fence post, batch 1 (ns)", b / f1, 0.40);
     delete bare;
     return missed != 0;
 }
