@@ -6,7 +6,7 @@
  *
  * Sources: the Linux kernel's include/linux/mlx5/{qp,device}.h and rdma-core's mlx5dv.h for names, offsets
  * and values (struct names here differ, so both headers can be included together); masked atomics and WAIT as
- * NVSHMEM's IBGDA and DOCA GPUNetIO device code write them. softnic/layout_test.c checks the numbers
+ * NVSHMEM's IBGDA and DOCA GPUNetIO device code write them. layout_test.c checks the numbers
  * against an independent table and, where libibverbs' headers are installed, against mlx5dv.h.
  */
 #ifndef MINIGDA_MLX5_H

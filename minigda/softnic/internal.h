@@ -115,9 +115,8 @@ struct cq {
 /* One accepted WQE of a timed profile, kept at the slot of its first block. */
 struct pend {
     uint64_t land_ps, done_ps;
-    uint32_t blocks;
-    uint8_t syndrome;
-    uint8_t opcode, fm_ce_se;
+    uint8_t blocks, syndrome;
+    uint8_t opcode, fm_ce_se, ds;
     uint32_t bytes;
 };
 

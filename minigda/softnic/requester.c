@@ -197,31 +197,27 @@ static int accept_one(struct worker *w, struct qp *qp, uint32_t left, uint64_t f
     struct wqe_head head;
     struct wqe wqe = {.blocks = 1};
     int syndrome = wqe_fetch(qp->sq, qp->mask, qp->cons, qp->qpn, left, words, &head);
-    if (!syndrome) {
+    int known = syndrome == 0;
+    if (!syndrome)
         syndrome = wqe_decode(words, &head, &wqe);
-        qp->n.wqe_bytes += (uint64_t)head.ds * MLX5_DS;
-    }
     if (!syndrome && wqe.action == WQE_WAIT) {
         int passed = wait_passed(nic, &wqe);
-        if (passed == 0) {
-            qp->n.wqe_bytes -= (uint64_t)head.ds * MLX5_DS;
+        if (passed == 0)
             return 1;
-        }
         if (passed < 0)
             syndrome = MLX5_SYND_LOCAL_QP_OP;
     }
     struct pend *pend = &qp->pend[qp->cons & qp->mask];
     *pend = (struct pend){.blocks = wqe.blocks,
                           .syndrome = (uint8_t)syndrome,
+                          .ds = known ? head.ds : 0,
                           .opcode = head.opcode,
                           .fm_ce_se = head.fm_ce_se};
     pace_message(nic, qp, syndrome ? NULL : &wqe, fetched_ps, pend);
     w->work++;
-    qp->n.wqes++;
     if (syndrome) {
         qp->stopped = STOPPED_BAD_WQE;
     } else {
-        count_decoded(qp, &wqe);
         if (nic->trace.records)
             trace_wqe(w, qp, (uint16_t)qp->cons, &wqe);
         shadow_store(qp, words, wqe.blocks);
@@ -255,6 +251,11 @@ static int accept_wqes(struct worker *w, struct qp *qp) {
     return 0;
 }
 
+static void count_fetched(struct qp *qp, const struct pend *pend) {
+    qp->n.wqes++;
+    qp->n.wqe_bytes += (uint64_t)pend->ds * MLX5_DS;
+}
+
 /* The responder acts on what is due. */
 static void land_due(struct worker *w, struct qp *qp) {
     uint64_t words[WQE_MAX_WORDS];
@@ -267,8 +268,12 @@ static void land_due(struct worker *w, struct qp *qp) {
         int syndrome = wqe_fetch(qp->shadow, qp->mask, qp->land, qp->qpn, qp->cons - qp->land, words, &head);
         if (!syndrome)
             syndrome = wqe_decode(words, &head, &wqe);
-        if (!syndrome)
+        /* Counted here: what is flushed before its landing was not executed. */
+        count_fetched(qp, pend);
+        if (!syndrome) {
+            count_decoded(qp, &wqe);
             syndrome = responder_run(w, qp, &wqe, words);
+        }
         w->work++;
         if (syndrome) {
             pend->syndrome = (uint8_t)syndrome;
@@ -288,6 +293,8 @@ static int complete_due(struct worker *w, struct qp *qp) {
             return 0;
         w->work++;
         if (pend->syndrome) {
+            if (qp->stopped == STOPPED_BAD_WQE && qp->done + pend->blocks == qp->cons)
+                count_fetched(qp, pend);
             completer_fail(w, qp, (uint16_t)qp->done, pend->opcode, pend->syndrome);
             qp->cons = qp->done + pend->blocks; /* flush() walks the rest in the driver's queue */
             return 1;
