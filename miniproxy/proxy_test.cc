@@ -375,6 +375,39 @@ template <Handoff F> void test_fetch_add(uint32_t agents, Attr attr) {
     CHECK(bed.word(1, 512) == old.size(), "the word is %llu", (unsigned long long)bed.word(1, 512));
 }
 
+// fence() behind a get sets the fence bit of the next WQE to that peer; otherwise there is nothing to wait for.
+void test_fence() {
+    Bed bed(2, kDefault, SOFTNIC_VIRTUAL, 64, true);
+    Handle<Handoff::tuned> h = bed.handle<Handoff::tuned>(0);
+    Agent<Handoff::tuned> a(h, gic::Self{0, 1, 0, 1});
+    OK(a.put(1, 0, 0, 64));
+    OK(a.fence(1)); // nothing handed over
+    OK(a.get(1, 0, 64, 8));
+    OK(a.fence(1));
+    OK(a.put(0, 0, 0, 64));
+    OK(a.put(1, 0, 0, 64));
+    OK(a.put(1, 64, 0, 64));
+    bed.pump(1);
+    OK(a.quiet());
+    OK(a.fence(1)); // the get is complete
+    OK(a.put(1, 0, 0, 64));
+    bed.pump(1);
+    CHECK(bed.host(0).stats().descriptors == 7, "%llu descriptors",
+          (unsigned long long)bed.host(0).stats().descriptors);
+    struct softnic_trace trace[64];
+    size_t count = 64;
+    uint64_t lost;
+    CHECK(softnic_trace_read(bed.fabric(0)->nic, trace, &count, &lost) == 0 && lost == 0, "%s",
+          softnic_error());
+    std::string to_self, to_peer;
+    for (size_t i = 0; i < count; i++)
+        if (trace[i].kind == SOFTNIC_TRACE_WQE)
+            (trace[i].qpn == bed.fabric(0)->qps[0].qpn ? to_self : to_peer) +=
+                (trace[i].fm_ce_se & MLX5_CTRL_FENCE_MASK) == MLX5_CTRL_FENCE ? 'F' : '.';
+    CHECK(to_self == "." && to_peer == "..F..", "to itself %s, to the peer %s", to_self.c_str(),
+          to_peer.c_str());
+}
+
 // What an agent must refuse by itself.
 void test_arguments() {
     Bed bed(2, kDefault, SOFTNIC_VIRTUAL);
@@ -459,6 +492,7 @@ int main() {
     test_attributes();
     test_arguments();
     test_inline();
+    test_fence();
     test_operations<Handoff::tuned>(220);
     test_operations<Handoff::baseline>(972);
     test_operations<Handoff::tuned>(0);
