@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"gic/backends"
@@ -9,10 +10,11 @@ import (
 
 // Hub is the exchange among ranks that live in one process.
 type Hub struct {
-	mu   sync.Mutex
-	n    int
-	here int
-	next *round
+	mu     sync.Mutex
+	n      int
+	here   int
+	next   *round
+	broken chan struct{} // closed by Break
 }
 
 type round struct {
@@ -21,7 +23,18 @@ type round struct {
 }
 
 // NewHub makes the exchange of n ranks.
-func NewHub(n int) *Hub { return &Hub{n: n, next: newRound(n)} }
+func NewHub(n int) *Hub { return &Hub{n: n, next: newRound(n), broken: make(chan struct{})} }
+
+// Break ends every exchange that waits, now and later, with backends.ErrCanceled: a rank has failed.
+func (h *Hub) Break() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	select {
+	case <-h.broken:
+	default:
+		close(h.broken)
+	}
+}
 
 func newRound(n int) *round { return &round{parts: make([][]byte, n), done: make(chan struct{})} }
 
@@ -40,6 +53,8 @@ func (h *Hub) gather(ctx context.Context, rank int, mine []byte) ([][]byte, erro
 	select {
 	case <-r.done:
 		return r.parts, nil
+	case <-h.broken:
+		return nil, fmt.Errorf("a rank failed: %w", backends.ErrCanceled)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

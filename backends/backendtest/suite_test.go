@@ -1,0 +1,68 @@
+package backendtest
+
+import (
+	"strings"
+	"testing"
+
+	"gic/backends"
+	"gic/backends/fake"
+	"gic/backends/plugin"
+	"gic/workloads"
+	"gic/workloads/alltoall"
+	"gic/workloads/goodput"
+	"gic/workloads/moe"
+	"gic/workloads/op"
+	"gic/workloads/rate"
+)
+
+var works = []workloads.Workload{op.Workload{}, rate.Workload{}, goodput.Workload{}, alltoall.Workload{}, moe.Workload{}}
+
+func fakeTarget(config map[string]string) Target {
+	return Target{Name: "fake", Open: func() (backends.Backend, error) { return fake.New(works...), nil },
+		Device: "host", NIC: "none", Config: config, Workloads: works, NoSpin: true}
+}
+
+func TestFake(t *testing.T) {
+	// fault and its companions are there to fail.
+	TestBackend(t, fakeTarget(map[string]string{"fault": "none", "fault_rank": "0", "fault_call": "run", "fault_when": ""}))
+}
+
+func softTarget(t *testing.T, name string) Target {
+	path := Built(t, "lib"+name+".so")
+	return Target{Name: name, Open: func() (backends.Backend, error) { return plugin.Load(path) }, Device: "host", NIC: "soft",
+		NICConfig: map[string]string{"engine": "cpu", "profile": "none", "threads": "1", "watch": "bell", "doorbell": "host", "trace": "off"},
+		Workloads: works}
+}
+
+func TestMinigda(t *testing.T)   { TestBackend(t, softTarget(t, "minigda")) }
+func TestMiniproxy(t *testing.T) { TestBackend(t, softTarget(t, "miniproxy")) }
+
+// The suite must see what is wrong with a backend: each fault of fake is found by the case that looks for it.
+func TestSuiteFindsFaults(t *testing.T) {
+	faulty := func(fault, call string) map[string]string {
+		return map[string]string{"fault": fault, "fault_rank": "1", "fault_call": call, "fault_when": ""}
+	}
+	serveIfRank(t, fakeTarget(nil))
+	for _, c := range []struct {
+		fault, call string
+		run         func(*trial)
+		want        string
+	}{
+		{"corrupt", "run", checkFourRanks, "bytes are wrong"},
+		{"miscount", "run", checkFourRanks, "counter wqe_write moved by"},
+		{"error", "run", checkFourRanks, "rank 1: 4 ranks: op: run: fake: run: fault=error"},
+		{"skip", "run", checkFourRanks, "run with fault=skip"},
+		{"crash", "window", checkWindow, "rank 1: window: the rank's process ended in window (signal: killed)"},
+		{"error", "open", checkWindow, "rank 1: open: fake: open: fault=error"},
+		{"error", "close", checkWindow, "rank 1: close: fake: close: fault=error"},
+		{"skip", "facts", checkWindow, "rank 1: facts: 0 of them"},
+		{"error", "close", checkWindow, "after close /dev/shm still holds gic-bt"},
+	} {
+		t.Run(c.fault+" "+c.call, func(t *testing.T) {
+			got := strings.Join(find(t, fakeTarget(faulty(c.fault, c.call)), c.run), "\n")
+			if !strings.Contains(got, c.want) {
+				t.Errorf("fault=%s in %s: found\n%s\nwant %q", c.fault, c.call, got, c.want)
+			}
+		})
+	}
+}
