@@ -100,13 +100,28 @@ func (b *Backend) Probe(o backends.Open) error {
 	if o.NIC != "none" {
 		return fmt.Errorf("nic=%s: fake runs with nic=none only: %w", o.NIC, backends.ErrNotSupported)
 	}
-	for _, k := range b.Info().Keys {
-		v, given := o.Config[k.Name]
-		if given && strings.Contains(k.Allowed, "|") && !slices.Contains(strings.Split(k.Allowed, "|"), v) {
-			return fmt.Errorf("fake: %s=%s is not allowed: %s", k.Name, v, k.Allowed)
+	for name, v := range o.Config {
+		i := slices.IndexFunc(b.Info().Keys, func(k backends.Key) bool { return k.Name == name })
+		if i < 0 {
+			return fmt.Errorf("fake: %s is no key of it", name)
+		}
+		if k := b.Info().Keys[i]; !allowed(k.Allowed, v) {
+			return fmt.Errorf("fake: %s=%s is not allowed: %s", name, v, k.Allowed)
 		}
 	}
 	return nil
+}
+
+// allowed checks a value against backends.Key.Allowed.
+func allowed(list, v string) bool {
+	low, high, isRange := strings.Cut(list, "..")
+	if !isRange {
+		return list == "" || slices.Contains(strings.Split(list, "|"), v)
+	}
+	n, err := strconv.Atoi(v)
+	lo, errLow := strconv.Atoi(low)
+	hi, errHigh := strconv.Atoi(high)
+	return err == nil && errLow == nil && errHigh == nil && n >= lo && n <= hi
 }
 
 // Open is collective.
@@ -114,7 +129,8 @@ func (b *Backend) Open(ctx context.Context, o backends.Open) (backends.Session, 
 	if err := b.Probe(o); err != nil {
 		return nil, err
 	}
-	s := &session{backend: b, open: o, ctx: ctx, stop: make(chan struct{}), config: map[string]string{}}
+	s := &session{backend: b, open: o, stop: make(chan struct{}), config: map[string]string{}}
+	s.ctx, s.cancel = context.WithCancel(ctx)
 	for _, k := range b.Info().Keys {
 		s.config[k.Name] = k.Default
 		if v, ok := o.Config[k.Name]; ok {
@@ -142,7 +158,8 @@ type session struct {
 	backend  *Backend
 	open     backends.Open
 	config   map[string]string
-	ctx      context.Context
+	ctx      context.Context // done when stopped: no exchange outlives Stop
+	cancel   context.CancelFunc
 	stop     chan struct{}
 	stopOnce sync.Once
 	window   *window
@@ -246,7 +263,10 @@ func (s *session) Facts() (map[string]string, error) {
 	return f, nil
 }
 
-func (s *session) Stop() { s.stopOnce.Do(func() { close(s.stop) }) }
+func (s *session) Stop() {
+	s.stopOnce.Do(func() { close(s.stop) })
+	s.cancel()
+}
 
 func (s *session) Close() error {
 	if err := s.misbehave(callClose, nil); err != nil {

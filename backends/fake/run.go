@@ -20,6 +20,14 @@ type outcome struct {
 
 // Run has rank 0 carry out the work of all ranks on their windows.
 func (s *session) Run(r backends.Run) ([]backends.Series, error) {
+	series, err := s.run(r)
+	if err != nil && s.ctx.Err() != nil && !errors.Is(err, backends.ErrCanceled) {
+		err = fmt.Errorf("fake: run: %w", backends.ErrCanceled)
+	}
+	return series, err
+}
+
+func (s *session) run(r backends.Run) ([]backends.Series, error) {
 	if err := s.misbehave(callRun, &r); err != nil {
 		return nil, err
 	}
