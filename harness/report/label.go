@@ -1,0 +1,262 @@
+package report
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"gic/harness/record"
+)
+
+// labelRows gives every row its label: the backend, and of its configuration the keys that differ within scope
+// or from the backend's default, where the header tells the defaults. Of the NIC's configuration likewise,
+// over all backends.
+func (u *run) labelRows(rows, scope []*row) {
+	config := map[string]map[string]map[string]bool{} // backend, key, values
+	nic := map[string]map[string]bool{}
+	add := func(m map[string]map[string]bool, from map[string]string) {
+		for k, v := range from {
+			if m[k] == nil {
+				m[k] = map[string]bool{}
+			}
+			m[k][v] = true
+		}
+	}
+	for _, w := range scope {
+		if config[w.backend] == nil {
+			config[w.backend] = map[string]map[string]bool{}
+		}
+		add(config[w.backend], w.config)
+		if w.nic != "none" {
+			add(nic, w.nicConfig)
+		}
+	}
+	for _, w := range rows {
+		w.parts = nil
+		for _, k := range slices.Sorted(maps.Keys(w.config)) {
+			if len(config[w.backend][k]) > 1 || u.changed(w.backend, k, w.config[k]) {
+				w.parts = append(w.parts, record.KeyValue{Key: k, Value: w.config[k]})
+			}
+		}
+		for _, k := range slices.Sorted(maps.Keys(w.nicConfig)) {
+			if len(nic[k]) > 1 {
+				w.parts = append(w.parts, record.KeyValue{Key: "nic." + k, Value: w.nicConfig[k]})
+			}
+		}
+		w.label = w.backend
+		for _, kv := range w.parts {
+			w.label += " " + kv.Key + "=" + kv.Value
+		}
+	}
+}
+
+// shorten gives the labels of a section's lines as they fit into width columns. Where a backend's labels are
+// too long for one line but its values alone are not, the keys are said once, in the returned lines, and the
+// rows hold values in columns.
+func shorten(lines []line, width int) (labels map[*row]string, keys []string) {
+	byBackend := map[string][]*row{}
+	var order []string
+	labels = map[*row]string{}
+	for _, l := range lines {
+		w := l.row
+		if w == nil || labels[w] != "" {
+			continue
+		}
+		labels[w] = w.label
+		if byBackend[w.backend] == nil {
+			order = append(order, w.backend)
+		}
+		byBackend[w.backend] = append(byBackend[w.backend], w)
+	}
+	for _, backend := range order {
+		rows := byBackend[backend]
+		long := slices.ContainsFunc(rows, func(w *row) bool { return textWidth(w.label) > width })
+		if !long {
+			continue
+		}
+		if short, key := columned(rows, width); short != nil {
+			keys = append(keys, key)
+			for i, w := range rows {
+				labels[w] = short[i]
+			}
+		}
+	}
+	return labels, keys
+}
+
+// columned labels rows of one backend with their values in columns, and says of which keys; nil if that is
+// too wide as well.
+func columned(rows []*row, width int) (labels []string, keys string) {
+	value := func(w *row, key string) string {
+		for _, kv := range w.parts {
+			if kv.Key == key {
+				return kv.Value
+			}
+		}
+		return "-"
+	}
+	var names []string
+	for _, w := range rows {
+		for _, kv := range w.parts {
+			if !slices.Contains(names, kv.Key) {
+				names = append(names, kv.Key)
+			}
+		}
+	}
+	slices.Sort(names)
+	labels = make([]string, len(rows))
+	for i, w := range rows {
+		labels[i] = w.backend
+	}
+	var vary, same []string
+	for _, k := range names {
+		first, wide, differ := value(rows[0], k), 0, false
+		for _, w := range rows {
+			v := value(w, k)
+			wide = max(wide, textWidth(v))
+			differ = differ || v != first
+		}
+		if !differ {
+			same = append(same, k+"="+first)
+			continue
+		}
+		vary = append(vary, k)
+		for i, w := range rows {
+			labels[i] += " " + text.Pad(value(w, k), wide, ' ')
+		}
+	}
+	for i := range labels {
+		labels[i] = strings.TrimRight(labels[i], " ")
+		if textWidth(labels[i]) > width {
+			return nil, ""
+		}
+	}
+	keys = "rows of " + rows[0].backend
+	if same != nil {
+		keys += " (" + strings.Join(same, " ") + ")"
+	}
+	if vary != nil {
+		keys += ": " + strings.Join(vary, ", ")
+	}
+	return labels, keys
+}
+
+// changed says whether the header tells that a key was given another value than its default.
+func (u *run) changed(backend, key, value string) bool {
+	if u.header == nil {
+		return false
+	}
+	def, ok := u.header.Defaults[backend][key]
+	return ok && def != value
+}
+
+// where is the NIC and device of a row, as a label.
+func (w *row) where() string { return w.nic + "/" + w.device }
+
+// clean makes text from a record safe for one line of a terminal: control characters and line breaks become
+// spaces.
+func clean(s string) string {
+	if strings.IndexFunc(s, notPlain) < 0 {
+		return s
+	}
+	if strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) < 0 {
+		return s
+	}
+	s = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s)
+	return strings.Join(strings.Fields(s), " ")
+}
+
+// notPlain is true for all but printable ASCII.
+func notPlain(r rune) bool { return r < ' ' || r > '~' }
+
+// textWidth is the columns that clean text takes on a terminal. Nearly all of it is ASCII, where that is the
+// length; the general answer is a hundred times as dear.
+func textWidth(s string) int {
+	for i := range len(s) {
+		if s[i] >= 0x80 {
+			return text.StringWidth(s)
+		}
+	}
+	return len(s)
+}
+
+// wrap breaks text into lines of at most width columns at spaces, the first behind first, the others behind
+// rest. A word that is too long for a line is cut, after a comma or slash if there is one.
+func wrap(s string, width int, first, rest string) []string {
+	var lines []string
+	line, room := first, width-textWidth(first)
+	empty := true
+	next := func() {
+		lines = append(lines, strings.TrimRight(line, " "))
+		line, room, empty = rest, width-textWidth(rest), true
+	}
+	for _, word := range strings.Fields(s) {
+		n := textWidth(word)
+		if !empty && n+1 > room {
+			next()
+		}
+		for n > room && empty {
+			head := cut(word, room)
+			line += head
+			word = word[len(head):]
+			n = textWidth(word)
+			empty = false
+			next()
+		}
+		if word == "" {
+			continue
+		}
+		if !empty {
+			line += " "
+			room--
+		}
+		line += word
+		room -= n
+		empty = false
+	}
+	if !empty || len(lines) == 0 {
+		next()
+	}
+	return lines
+}
+
+// cut returns the longest beginning of word that fits into width columns, preferably up to a separator.
+func cut(word string, width int) string {
+	used, end, at := 0, 0, 0
+	for i, r := range word {
+		used += text.RuneWidth(r)
+		if used > width {
+			break
+		}
+		end = i + len(string(r))
+		if strings.ContainsRune(",/;:=_-", r) {
+			at = end
+		}
+	}
+	if at > end/2 {
+		return word[:at]
+	}
+	if end == 0 { // a rune wider than the column; a line longer than asked for beats an endless loop
+		for _, r := range word {
+			return word[:len(string(r))]
+		}
+	}
+	return word[:end]
+}
+
+// sortedKeys lists a map by key.
+func sortedKeys(m map[string]string) []record.KeyValue {
+	out := make([]record.KeyValue, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, record.KeyValue{Key: k, Value: m[k]})
+	}
+	return out
+}

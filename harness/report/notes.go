@@ -1,0 +1,281 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"gic/harness/record"
+)
+
+// notes numbers what stands under a table: reasons and warnings, each once, in the order of first mention.
+type notes struct {
+	list []*note
+	byID map[string]*note
+	// silent are warning codes that every measured row carries: they are said once on top instead.
+	silent map[string]bool
+}
+
+type note struct {
+	number int
+	text   string
+	rows   map[*row]bool
+	varied bool // other rows have the same warning with another text
+}
+
+func newNotes(u *run) *notes {
+	n := &notes{byID: map[string]*note{}, silent: map[string]bool{}}
+	measured := 0
+	carry := map[string]int{}
+	for _, w := range u.rows {
+		if !w.measured {
+			continue
+		}
+		measured++
+		for _, warn := range w.warnings {
+			carry[warn.Code]++
+		}
+		if w.oversubscribed && !w.warns(oversubscribed) {
+			carry[oversubscribed]++
+		}
+	}
+	for code, rows := range carry {
+		n.silent[code] = rows == measured
+	}
+	return n
+}
+
+func (w *row) warns(code string) bool {
+	for _, warn := range w.warnings {
+		if warn.Code == code {
+			return true
+		}
+	}
+	return false
+}
+
+// add gives the number of the note with this id, which gets the text if it is new.
+func (n *notes) add(id, text string, w *row) int {
+	at := n.byID[id]
+	if at == nil {
+		at = &note{number: len(n.list) + 1, text: clean(text), rows: map[*row]bool{}}
+		n.byID[id] = at
+		n.list = append(n.list, at)
+	} else if !at.varied {
+		at.varied = at.text != clean(text)
+	}
+	at.rows[w] = true
+	return at.number
+}
+
+// of gives the numbers of all notes of a row and, if c is not nil, of its cell.
+func (n *notes) of(w *row, c *cell, m *comparison) []int {
+	var refs []int
+	ref := func(id, text string) {
+		if k := n.add(id, text, w); !slices.Contains(refs, k) {
+			refs = append(refs, k)
+		}
+	}
+	for _, r := range w.reasons {
+		ref(string(r.status)+"\x00"+r.text, string(r.status)+": "+r.text)
+	}
+	if c != nil && c.missing {
+		ref("missing\x00"+m.name, c.missingText(m))
+	}
+	for _, warn := range w.warnings {
+		if !n.silent[warn.Code] {
+			ref("warning\x00"+warn.Code, warn.Code+": "+warn.Text)
+		}
+	}
+	if w.oversubscribed && !w.warns(oversubscribed) && !n.silent[oversubscribed] {
+		ref("warning\x00"+oversubscribed, oversubscribed+": "+crowdedText)
+	}
+	return refs
+}
+
+// lines prints the list; the texts are the full ones of the first row.
+func (n *notes) lines() []string {
+	var out []string
+	for _, at := range n.list {
+		text := at.text
+		if len(at.rows) > 1 {
+			text += fmt.Sprintf(" (%d rows", len(at.rows))
+			if at.varied {
+				text += ", this is the first"
+			}
+			text += ")"
+		}
+		out = append(out, fmt.Sprintf("[%d] %s", at.number, text))
+	}
+	return out
+}
+
+func refText(refs []int) string {
+	if len(refs) == 0 {
+		return ""
+	}
+	slices.Sort(refs)
+	var parts []string
+	for i := 0; i < len(refs); {
+		j := i
+		for j+1 < len(refs) && refs[j+1] == refs[j]+1 {
+			j++
+		}
+		switch {
+		case j == i:
+			parts = append(parts, fmt.Sprint(refs[i]))
+		case j == i+1:
+			parts = append(parts, fmt.Sprint(refs[i]), fmt.Sprint(refs[j]))
+		default:
+			parts = append(parts, fmt.Sprintf("%d-%d", refs[i], refs[j]))
+		}
+		i = j + 1
+	}
+	return "[" + strings.Join(parts, ",") + "]"
+}
+
+// headLines say what the run is, on what machine.
+func (u *run) headLines() []string {
+	h := u.header
+	if h == nil {
+		return []string{"records without a header: the run and its machine are unknown"}
+	}
+	var a []string
+	add := func(format string, args ...any) { a = append(a, fmt.Sprintf(format, args...)) }
+	name := "gic run"
+	if h.Suite != "" {
+		name += " " + h.Suite
+	}
+	add("%s %s", name, h.ID)
+	add("%s", h.Time.UTC().Format(time.DateTime+"Z"))
+	add("%d ranks (%s)", h.Ranks, h.Launch)
+	add("%s", plural(h.Repeat, "process run"))
+	add("seed %d", h.Seed)
+	return []string{strings.Join(a, ", "), "on " + machineText(&h.Host, len(h.Hosts)) + ", gic " + h.Gic}
+}
+
+func machineText(m *record.Machine, others int) string {
+	a := []string{m.Hostname}
+	if others > 0 {
+		a[0] += fmt.Sprintf(" and %s", plural(others, "other host"))
+	}
+	cpu := func(key string) string {
+		if v, ok := m.CPU[key]; ok {
+			return fmt.Sprint(v)
+		}
+		return ""
+	}
+	if s := cpu("model"); s != "" {
+		a = append(a, s)
+	}
+	if s := cpu("allowed"); s != "" {
+		a = append(a, s+" CPUs allowed")
+	}
+	if s := cpu("governor"); s != "" && s != "unknown" {
+		a = append(a, "governor "+s)
+	}
+	a = append(a, m.OS+" "+m.Kernel)
+	if n := len(m.GPU); n > 0 {
+		name := ""
+		if g, ok := m.GPU[0].(map[string]any); ok && g["name"] != nil {
+			name = " " + fmt.Sprint(g["name"])
+		}
+		a = append(a, fmt.Sprintf("%d x GPU%s", n, name))
+	}
+	return strings.Join(a, ", ")
+}
+
+// claimLine is the statement that must stand over numbers that are not those of hardware, "" if all are.
+func (u *run) claimLine() string {
+	var soft, host, crowded, measured, real int
+	for _, w := range u.rows {
+		if !w.measured {
+			continue
+		}
+		measured++
+		s, h := w.nic == "soft", w.device == "host"
+		if s {
+			soft++
+		}
+		if h {
+			host++
+		}
+		if w.oversubscribed {
+			crowded++
+		}
+		if !s && !h && !w.oversubscribed {
+			real++
+		}
+	}
+	if measured == real {
+		return ""
+	}
+	var labels, times []string
+	add := func(n int, label, what string) {
+		if n > 0 {
+			labels = append(labels, label)
+			times = append(times, what)
+		}
+	}
+	add(soft, "nic=soft", "a software NIC")
+	add(host, "device=host", "host threads")
+	add(crowded, "oversubscribed", "too few CPUs")
+	of := "times"
+	if real > 0 {
+		of = "such rows are times"
+	}
+	return fmt.Sprintf("%s: %s of %s: they support no claim about hardware", strings.Join(labels, ", "), of, strings.Join(times, " / "))
+}
+
+// everyLines are the warnings that all measured rows share.
+func (u *run) everyLines(n *notes) []string {
+	var out []string
+	seen := map[string]bool{}
+	for _, w := range u.rows {
+		if !w.measured {
+			continue
+		}
+		for _, warn := range w.warnings {
+			if n.silent[warn.Code] && !seen[warn.Code] {
+				seen[warn.Code] = true
+				out = append(out, fmt.Sprintf("every row: %s: %s", warn.Code, warn.Text))
+			}
+		}
+	}
+	return out
+}
+
+// totalLines say how complete the run is.
+func (u *run) totalLines() []string {
+	count := map[record.Status]int{}
+	for _, w := range u.rows {
+		count[w.status]++
+	}
+	parts := []string{}
+	for _, s := range []record.Status{record.OK, record.Skipped, record.Unsafe, record.Unverified, record.Timeout, record.Failed} {
+		if count[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", count[s], s))
+		}
+	}
+	line := plural(len(u.rows), "case")
+	if len(parts) > 0 {
+		line += ": " + strings.Join(parts, ", ")
+	}
+	kept := u.records - u.replaced
+	out := []string{line + "; " + plural(u.records, "record")}
+	if h := u.header; h != nil && kept < h.Cases {
+		out = append(out, fmt.Sprintf("incomplete: %d of %d planned records are there", kept, h.Cases))
+	}
+	if u.replaced > 0 {
+		out = append(out, fmt.Sprintf("%s recorded again: the last counts (first: %s)", plural(u.replaced, "process run"), u.example))
+	}
+	return out
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,274 @@
+// Package report makes one model of a run's records and prints it: as a table for a terminal, as Markdown, csv,
+// JSON, or in the columns of nccl-tests. `gic run` at its end and `gic show` later add the same records and
+// print the same bytes; nothing but the records is looked at.
+//
+// Cases are grouped by workload and point (the values of its axes); the rows of a point are backends times
+// configurations times NIC and device. A row's number is the median over its process runs (package stats). Each
+// row stands beside the best floor of the same point, metric, NIC and device; rows that were skipped, failed or
+// did not verify stay, with the reason.
+package report
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"gic/harness/record"
+	"gic/workloads"
+)
+
+// DefaultWidth is the width of a table when nothing else is asked for.
+const DefaultWidth = 100
+
+// minWidth is the narrowest table that still holds all columns.
+const minWidth = 80
+
+// floors are the backends that a row is compared with.
+var floors = []string{"minigda", "miniproxy"}
+
+// IsFloor says whether a backend is one of the floors.
+func IsFloor(backend string) bool { return slices.Contains(floors, backend) }
+
+// oversubscribed is the warning code of rows with more threads than CPUs.
+const oversubscribed = "oversubscribed"
+
+// Report is a model of records. The zero value is not usable; see New.
+type Report struct {
+	runs   []*run
+	bad    []string
+	intern map[string]string
+}
+
+// run is the cases of one header.
+type run struct {
+	header   *record.Header // nil for cases without one
+	rows     []*row
+	byID     map[string]*row
+	records  int
+	replaced int
+	example  string // of a replaced record
+}
+
+// row is one case over its process runs.
+type row struct {
+	id                                string
+	workload, backend, nic, device    string
+	axes, config, nicConfig           map[string]string
+	ranks                             int
+	seed                              uint64
+	samples                           []sample          // in the order of index
+	parts                             []record.KeyValue // what tells this configuration from others
+	label                             string            // backend and parts
+	status                            record.Status
+	reasons                           []reason
+	warnings                          []workloads.Warning // without repeats of a code
+	measured, checked, oversubscribed bool
+}
+
+// reason is why some process runs of a row are not ok.
+type reason struct {
+	status record.Status
+	text   string
+}
+
+// sample is one process run of a row, reduced to what reports show.
+type sample struct {
+	index    int
+	status   record.Status
+	reason   string
+	values   []value
+	checked  bool   // the payload was compared, and right
+	wrong    uint64 // bytes of the payload that differ
+	warnings []workloads.Warning
+	crowded  bool
+}
+
+// value is one metric of one process run.
+type value struct {
+	name, unit              string
+	class                   workloads.Class
+	headline                bool
+	n                       int
+	min, p50, p90, p99, max float64
+}
+
+// New makes an empty report.
+func New() *Report {
+	return &Report{intern: map[string]string{}}
+}
+
+// Load reads all records of a run file or folder into a report.
+func Load(path string) (*Report, error) {
+	files, err := record.Files(path)
+	if err != nil {
+		return nil, err
+	}
+	r := New()
+	for _, file := range files {
+		for rec, err := range record.ReadFile(file) {
+			if err != nil {
+				return nil, err
+			}
+			r.Add(rec)
+		}
+	}
+	return r, nil
+}
+
+// Add adds a record: a header starts a run, cases belong to the header before them, a line that could not be
+// read is named in the report. The record may be changed and reused afterwards, but for a Header.
+func (r *Report) Add(rec record.Record) {
+	switch rec := rec.(type) {
+	case *record.Header:
+		if n := len(r.runs); n > 0 && r.runs[n-1].header != nil && r.runs[n-1].header.ID == rec.ID {
+			return // a resumed run goes on
+		}
+		r.runs = append(r.runs, &run{header: rec, byID: map[string]*row{}})
+	case *record.Case:
+		if len(r.runs) == 0 {
+			r.runs = append(r.runs, &run{byID: map[string]*row{}})
+		}
+		r.addCase(r.runs[len(r.runs)-1], rec)
+	case *record.Bad:
+		r.bad = append(r.bad, rec.Error())
+	}
+}
+
+// own returns a copy of s that is shared by all equal strings of the report. A decoded string may hold its
+// whole line in memory.
+func (r *Report) own(s string) string {
+	if t, ok := r.intern[s]; ok {
+		return t
+	}
+	t := strings.Clone(s)
+	r.intern[t] = t
+	return t
+}
+
+func (r *Report) ownMap(m map[string]string) map[string]string {
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		out[r.own(k)] = r.own(v)
+	}
+	return out
+}
+
+func (r *Report) addCase(u *run, c *record.Case) {
+	u.records++
+	w := u.byID[c.ID]
+	if w == nil {
+		w = &row{
+			id: strings.Clone(c.ID), workload: r.own(c.Workload), backend: r.own(c.Backend), nic: r.own(c.NIC),
+			device: r.own(c.Device), axes: r.ownMap(c.Axes), config: r.ownMap(c.Config),
+			nicConfig: r.ownMap(c.NICConfig), ranks: c.Ranks, seed: c.Seed,
+		}
+		u.byID[w.id] = w
+		u.rows = append(u.rows, w)
+	}
+	s := r.sample(c)
+	at, found := slices.BinarySearchFunc(w.samples, s.index, func(a sample, index int) int { return a.index - index })
+	if found {
+		w.samples[at] = s
+		if u.replaced++; u.replaced == 1 {
+			u.example = fmt.Sprintf("%s of %s, process run %d", c.Workload, c.Backend, c.Index)
+		}
+		return
+	}
+	w.samples = slices.Insert(w.samples, at, s)
+}
+
+func (r *Report) sample(c *record.Case) sample {
+	s := sample{index: c.Index, status: record.Status(r.own(string(c.Status))), crowded: crowded(c)}
+	if c.Status != record.OK {
+		s.reason = r.own(reasonText(c))
+	}
+	if v := c.Verify; v != nil {
+		s.checked, s.wrong = v.Checked > 0 && v.Wrong == 0, v.Wrong
+	}
+	s.values = make([]value, len(c.Metrics))
+	for i := range c.Metrics {
+		m := &c.Metrics[i]
+		s.values[i] = value{
+			name: r.own(m.Name), unit: r.own(m.Unit), class: workloads.Class(r.own(string(m.Class))),
+			headline: m.Headline, n: m.N, min: m.Min, p50: m.P50, p90: m.P90, p99: m.P99, max: m.Max,
+		}
+	}
+	for _, w := range c.Warnings {
+		s.warnings = append(s.warnings, workloads.Warning{Code: r.own(w.Code), Text: r.own(w.Text)})
+	}
+	return s
+}
+
+// crowded says whether more threads wanted to run than there were CPUs.
+func crowded(c *record.Case) bool {
+	for _, w := range c.Warnings {
+		if w.Code == oversubscribed {
+			return true
+		}
+	}
+	cpus, ok := c.Host["cpus"].(float64)
+	threads, ok2 := c.Host["runnable_threads"].(float64)
+	return ok && ok2 && threads > cpus
+}
+
+// reasonText is why a record is not ok, in one line.
+func reasonText(c *record.Case) string {
+	text := c.Reason
+	if c.Stage != "" && c.Status != record.Skipped && c.Status != record.Unsafe {
+		text += " (stage " + c.Stage + ")"
+	}
+	if v := c.Verify; c.Status == record.Unverified && v != nil && v.Wrong > 0 {
+		text += fmt.Sprintf(": %d of %d bytes wrong", v.Wrong, v.Checked)
+		if v.First != "" {
+			text += ", first " + v.First
+		}
+	}
+	return text
+}
+
+// renderers by format, in the order in which they are listed.
+var renderers = []struct {
+	format string
+	render func(*Report, io.Writer, int) error
+}{
+	{"table", (*Report).renderTable},
+	{"markdown", (*Report).renderMarkdown},
+	{"csv", (*Report).renderCSV},
+	{"json", (*Report).renderJSON},
+	{"nccl-tests", (*Report).renderNCCL},
+}
+
+// Formats lists the formats of Render.
+func Formats() []string {
+	var f []string
+	for _, r := range renderers {
+		f = append(f, r.format)
+	}
+	return f
+}
+
+// CheckFormat says what is wrong with a format, nil if nothing is.
+func CheckFormat(format string) error {
+	if !slices.Contains(Formats(), format) {
+		return fmt.Errorf("unknown format %q: use one of %s", format, strings.Join(Formats(), ", "))
+	}
+	return nil
+}
+
+// Render prints the report. No line of a table is longer than width, which is DefaultWidth if 0 and at least
+// 80; the other formats do not depend on it.
+func (r *Report) Render(w io.Writer, format string, width int) error {
+	if err := CheckFormat(format); err != nil {
+		return err
+	}
+	if width == 0 {
+		width = DefaultWidth
+	}
+	for _, f := range renderers {
+		if f.format == format {
+			return f.render(r, w, max(width, minWidth))
+		}
+	}
+	return nil
+}
