@@ -35,6 +35,9 @@ type Rendezvous struct {
 // pollInterval is how often an agent looks for agent 0 while they meet, once per run.
 const pollInterval = 10 * time.Millisecond
 
+// departTimeout is how long an interrupted agent waits for agent 0, which is most likely interrupted too.
+const departTimeout = 5 * time.Second
+
 // RendezvousFromEnv fills a Rendezvous from GIC_RENDEZVOUS, GIC_SOCKET_IFNAME, GIC_TOKEN and GIC_TOKEN_FILE.
 func RendezvousFromEnv(environ []string) (Rendezvous, error) {
 	env := envMap(environ)
@@ -336,7 +339,9 @@ func (m *meeting) join(ctx context.Context, h hello) (*conn, card, error) {
 
 // serveAgent carries out agent 0's orders until told to finish. Its rank processes go where it went itself.
 func serveAgent(ctx context.Context, c *conn, local *localAgent, own startOrder) error {
-	stop := context.AfterFunc(ctx, c.close)
+	// A launcher signals all its processes at once, and kills the rest soon after the first has gone. So the
+	// agent stays for the coordinator to stop the ranks and finish, and goes by itself only if it does not.
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(departTimeout, c.close) })
 	defer stop()
 	jobs := map[string]bool{}
 	exits := make(chan exit, 16)
@@ -379,7 +384,7 @@ func serveAgent(ctx context.Context, c *conn, local *localAgent, own startOrder)
 		case m := <-msgs:
 			switch {
 			case m.Finish:
-				return nil
+				return context.Cause(ctx)
 			case m.Refuse != "":
 				return fmt.Errorf("%w: %s", ErrUsage, m.Refuse)
 			case m.Start != nil:

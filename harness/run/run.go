@@ -47,7 +47,8 @@ type Options struct {
 	Plugin func(backend string) (string, error)
 	// Cluster is where ranks run; nil is Local(plan.Ranks). Run does not close it.
 	Cluster *Cluster
-	// Timeout bounds each point, and opening a backend. A single device spin ends after half of it.
+	// Timeout bounds each point, and opening a backend. A single device spin ends a tenth of it
+	// earlier, so that the device's own error, which knows more, comes first.
 	Timeout time.Duration
 	// Grace is how long a stopped rank may take to end by itself before its process group is killed.
 	Grace time.Duration

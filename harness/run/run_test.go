@@ -275,9 +275,9 @@ func TestRowsThatCannotRun(t *testing.T) {
 		{outer(func(o *plan.Outer) { o.Points[0]["need"] = "cuda" }), record.Skipped, "fake has no device=cuda"},
 		{outer(func(o *plan.Outer) { o.NIC.Kind = "soft" }), record.Skipped, "nic=soft: fake runs with nic=none only"},
 		{outer(func(o *plan.Outer) { o.Workload = "nothing" }), record.Failed, "workload nothing is not known"},
-		{outer(func(o *plan.Outer) { o.Backend, o.Ranks = "nothing", 1 }), record.Failed, "rank 0: open: backend nothing is not known"},
+		{outer(func(o *plan.Outer) { o.Backend, o.Ranks = "nothing", 1 }), record.Failed, "rank 0: backend nothing is not known"},
 		{outer(func(o *plan.Outer) { o.Points[0]["size"] = "x" }), record.Failed, "size=x is not allowed"},
-		{outer(func(o *plan.Outer) { o.Points[0]["panic"], o.Ranks = "verify", 1 }), record.Failed, "rank 0: verify: panic: verify of the test"},
+		{outer(func(o *plan.Outer) { o.Points[0]["panic"], o.Ranks = "verify", 1 }), record.Failed, "rank 0: panic: verify of the test"},
 	} {
 		p := testPlan(2, "")
 		p.Outers = []plan.Outer{tc.outer}

@@ -264,7 +264,7 @@ func (p *processRun) openOrder() openOrder {
 	}
 	return openOrder{Ranks: o.Ranks, Backend: o.Backend, Plugin: p.plugin, Device: o.Device, NIC: nic,
 		NICConfig: o.NIC.Config, Config: o.Config, Workload: o.Workload, Seed: o.Seed,
-		Timeout: p.opt.Timeout, Spin: p.opt.Timeout / 2}
+		Timeout: p.opt.Timeout, Spin: p.opt.Timeout / 10 * 9}
 }
 
 // able records the points that need what the backend does not have, and returns the others.

@@ -23,7 +23,7 @@ type set struct {
 	done    chan struct{} // closed when nobody takes events any more
 	epoch   int           // of the order being carried out; exchanges of other epochs are void
 	gathers map[int][]*gather
-	blame   *failure // why exchanges of this epoch cannot complete
+	blame   *failure         // why exchanges of this epoch cannot complete
 	settle  <-chan time.Time // when exited ranks count as gone although their connection is still open
 	stopped bool
 	removed bool
@@ -373,7 +373,7 @@ func (s *set) errored() *failure {
 		if e == nil {
 			continue
 		}
-		f := &failure{status: record.Failed, stage: e.Stage, rank: i, reason: fmt.Sprintf("rank %d: %s: %s", i, e.Stage, e.Text)}
+		f := &failure{status: record.Failed, stage: e.Stage, rank: i, reason: fmt.Sprintf("rank %d: %s", i, e.Text)}
 		switch e.Kind {
 		case kindNotSupported:
 			f.status, f.reason = record.Skipped, notSupportedReason(e.Text)
