@@ -108,7 +108,9 @@ struct softnic_cq_attr {
 int softnic_cq_create(struct softnic *nic, const struct softnic_cq_attr *attr, uint32_t *cqn_p);
 
 /* Send queue in the driver's memory: `depth` (power of two, <= 32768) 64-byte basic blocks; `dbrec` the
- * __be32 send counter (index of the next free block, low 16 bits); `doorbell` the 64-bit word of the UAR. */
+ * __be32 send counter (index of the next free block, low 16 bits), zero at first; `doorbell` the 64-bit word of
+ * the UAR (may be NULL when the record is watched, and may be shared by QPs). All of it must stay readable until
+ * softnic_destroy has returned. */
 struct softnic_qp_attr {
     void *sq;
     uint32_t depth;
@@ -120,7 +122,8 @@ int softnic_qp_create(struct softnic *nic, const struct softnic_qp_attr *attr, u
 /* RC: all of this QP's requests go to that node (its own included). Maps the peer's memory registered so far;
  * later registrations are found at first use. The peer must exist (-ENXIO) and be registered. */
 int softnic_qp_connect(struct softnic *nic, uint32_t qpn, uint32_t node, uint32_t remote_qpn);
-/* Back from error to ready: indices to zero, as after a RESET..RTS transition. The caller clears its own. */
+/* Back from error to ready: indices to zero, as after a RESET..RTS transition. The caller has cleared its own,
+ * the doorbell record included, before. CQEs already written stay; the CQ's indices go on. */
 int softnic_qp_reset(struct softnic *nic, uint32_t qpn);
 
 enum softnic_qp_state { SOFTNIC_QP_INIT, SOFTNIC_QP_RTS, SOFTNIC_QP_ERROR };
