@@ -49,9 +49,11 @@ struct alltoall_workload {
         gic::RankBarrier barrier(p.barrier);
         const uint32_t rounds = p.warmup + p.iterations;
         for (uint32_t i = 0; i < rounds; i++) {
-            if (i + 1 == rounds) // so that what is checked afterwards came in the last iteration
+            if (i + 1 == rounds) { // so that what is checked afterwards came in the last iteration
+                GIC_TRY(p.grid->wait(self, h.env)); // the one before has arrived, for all agents
                 for (uint32_t r = 0; r < h.nranks; r++)
                     gic::refill(h, self, p.peers[r].here, p.peers[r].room);
+            }
             GIC_TRY(barrier.wait_all(h, agent, self, p.grid));
             const uint64_t begin = gic::globaltimer();
             GIC_TRY(exchange(h, agent, self, p, i + 1));

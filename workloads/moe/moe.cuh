@@ -95,9 +95,11 @@ struct moe_workload {
         const uint32_t rounds = p.warmup + p.iterations;
         for (uint32_t i = 0; i < rounds; i++) {
             const uint64_t at = i < p.warmup ? UINT64_MAX : (uint64_t)(i - p.warmup) * p.agents + self.agent;
-            if (i + 1 == rounds) // so that what is checked afterwards came in the last iteration
+            if (i + 1 == rounds) { // so that what is checked afterwards came in the last iteration
+                GIC_TRY(p.grid->wait(self, h.env)); // all agents have reduced
                 for (uint32_t t = 0; t < p.target_count; t++)
                     gic::refill(h, self, p.targets[t].offset, p.targets[t].bytes);
+            }
             GIC_TRY(barrier.wait_all(h, agent, self, p.grid));
             uint64_t begin = gic::globaltimer();
             GIC_TRY(exchange(h, agent, self, p, p.dispatch, i + 1));

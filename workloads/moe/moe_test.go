@@ -213,7 +213,7 @@ func TestPrepareErrors(t *testing.T) {
 	worktest.Errors(t, w, 2, "routing=zipf is not allowed: "+routing.Specs, "routing", "zipf")
 	worktest.Errors(t, w, 8, "tokens=65536 is not allowed: ranks x tokens x topk is 33554432, at most 16777216",
 		"tokens", "65536", "experts", "64", "topk", "64")
-	worktest.Errors(t, w, 2, "window of", "tokens", "65536", "experts", "64", "topk", "64", "hidden", "64K")
+	worktest.Errors(t, w, 2, "window of", "tokens", "8192", "experts", "64", "topk", "64", "hidden", "64K")
 	worktest.Errors(t, w, 2, "line 1: 3 experts, expected topk=2", "routing", trace(t, "1 2 3\n"))
 }
 
