@@ -94,12 +94,23 @@ func ask(ctx context.Context, answer any, stdin any, args ...string) error {
 		return fmt.Errorf("no answer within %v", childTimeout)
 	}
 	if err != nil {
-		if last := lastLine(stderr.String()); last != "" {
-			return errors.New(strings.TrimPrefix(last, "gic: "))
-		}
-		return err
+		return childError(err, stderr.String())
 	}
 	return json.Unmarshal(b, answer)
+}
+
+// childError says in one line why a child ended badly: its own last line, or what killed it. A signal in a
+// plugin's code makes the Go runtime print its state; the first line of that names the signal.
+func childError(err error, stderr string) error {
+	if line, ok := strings.CutPrefix(lastLine(stderr), "gic: "); ok {
+		return errors.New(line)
+	}
+	for _, line := range strings.Split(stderr, "\n") {
+		if strings.HasPrefix(line, "SIG") || strings.HasPrefix(line, "fatal error: ") {
+			return fmt.Errorf("its process died: %s", line)
+		}
+	}
+	return fmt.Errorf("its process died: %w", err)
 }
 
 func lastLine(s string) string {

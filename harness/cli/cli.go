@@ -22,7 +22,7 @@ const (
 	exitInterrupted = 130 // by SIGINT or SIGTERM; the records so far are kept
 )
 
-// app is one invocation.
+// app is one invocation. An agent that is not to speak has nowhere to write.
 type app struct {
 	stdout, stderr io.Writer
 }
@@ -74,10 +74,10 @@ func Run(stdout, stderr io.Writer, args []string) int {
 	case errors.As(err, &exit):
 		return int(exit)
 	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "gic: %s\n", oneLine(err))
+		fmt.Fprintf(a.stderr, "gic: %s\n", oneLine(err))
 		return exitUsage
 	}
-	fmt.Fprintf(stderr, "gic: %s\n", oneLine(err))
+	fmt.Fprintf(a.stderr, "gic: %s\n", oneLine(err))
 	return exitFailed
 }
 

@@ -28,7 +28,7 @@ DIR/run.jsonl; and prints the rows side by side. What cannot run here is a row w
   $ gic run
   $ gic run --suite paper --dry-run
   $ gic run --workload 'op:size=8|64|1K,op=put|put_signal'
-  $ gic run --workload op:size=8..1K*2 --backend 'minigda:batch=1|16' --backend miniproxy --repeat 10
+  $ gic run --workload 'op:size=8..1K*2' --backend 'minigda:batch=1|16' --backend miniproxy
   $ gic run --suite quick --workload op --backend minigda
   $ gic run --workload op --nic soft:threads=2 --nic-profile cx7-200 --out results/local/cx7
   $ gic run --resume results/local/cx7

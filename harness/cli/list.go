@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -139,7 +140,7 @@ func gather(ctx context.Context, want map[string]bool, files []string) (*listing
 			if err != nil {
 				return nil, err
 			}
-			e := suiteEntry{Name: name, Doc: s.Doc, Ranks: cmpOr(s.Ranks, defaultRanks), Repeat: cmpOr(s.Repeat, defaultRepeat)}
+			e := suiteEntry{Name: name, Doc: s.Doc, Ranks: cmp.Or(s.Ranks, defaultRanks), Repeat: cmp.Or(s.Repeat, defaultRepeat)}
 			for _, b := range s.Blocks {
 				e.Blocks = append(e.Blocks, b.Workload.String())
 			}

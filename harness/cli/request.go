@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,13 +24,7 @@ func (r *runFlags) request(ctx context.Context, world int) (*plan.Plan, *catalog
 	if err != nil {
 		return nil, nil, err
 	}
-	ranks := cmpOr(r.ranks.value, world, suite.Ranks, defaultRanks)
-	if world != 0 {
-		if r.ranks.value != 0 && r.ranks.value != world {
-			return nil, nil, usagef("--ranks %d is not the launcher's world size; allowed: %d, or no --ranks", r.ranks.value, world)
-		}
-		ranks = world
-	}
+	ranks := cmp.Or(world, r.ranks.value, suite.Ranks, defaultRanks)
 	nic, err := plan.ParseNIC(r.nic, r.nicProfile, rdmaDevices())
 	if err != nil {
 		return nil, nil, usageError{err}
@@ -44,7 +39,7 @@ func (r *runFlags) request(ctx context.Context, world int) (*plan.Plan, *catalog
 	if err != nil {
 		return nil, nil, err
 	}
-	req := plan.Request{Suite: suite, Seed: r.seed, Ranks: ranks, Repeat: cmpOr(r.repeat.value, suite.Repeat, defaultRepeat),
+	req := plan.Request{Suite: suite, Seed: r.seed, Ranks: ranks, Repeat: cmp.Or(r.repeat.value, suite.Repeat, defaultRepeat),
 		NIC: nic, Workloads: workloadList(), Backends: cat.planBackends()}
 	req.Device = r.pickDevice(ctx, cat, named, req)
 	req.Probe = func(name string, configs []map[string]string) []string {
@@ -55,15 +50,6 @@ func (r *runFlags) request(ctx context.Context, world int) (*plan.Plan, *catalog
 		return nil, nil, usageError{err}
 	}
 	return p, cat, ctx.Err()
-}
-
-func cmpOr(values ...int) int {
-	for _, v := range values {
-		if v != 0 {
-			return v
-		}
-	}
-	return 0
 }
 
 // blocks gives the suite that is asked for: a named one narrowed to what the flags say, or the workloads of the

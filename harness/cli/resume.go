@@ -7,7 +7,6 @@ import (
 
 	"gic/harness/plan"
 	"gic/harness/record"
-	"gic/harness/report"
 	"gic/harness/run"
 )
 
@@ -17,7 +16,7 @@ func reopen(ctx context.Context, r *runFlags, world int) (*session, error) {
 	if _, err := os.Stat(file); err != nil {
 		return nil, usagef("--resume %s has no %s; allowed: the folder of a run", r.resume, record.FileName)
 	}
-	s := &session{dir: r.resume, resume: &run.Resume{Done: map[run.Key]bool{}}}
+	s := &session{dir: r.resume, resume: &run.Resume{Done: map[run.Key]bool{}}, counts: map[run.Key]record.Status{}}
 	cases, err := s.readDone(file)
 	if err != nil {
 		return nil, err
@@ -60,18 +59,18 @@ func (s *session) readDone(file string) ([]*record.Case, error) {
 		}
 		switch rec := rec.(type) {
 		case *record.Header:
-			if s.report != nil {
+			if s.header.ID != "" {
 				return nil, usagef("--resume: %s holds more than one run", file)
 			}
-			s.header, s.report = *rec, report.New(*rec)
+			s.header = *rec
 		case *record.Case:
-			if s.report == nil {
+			if s.header.ID == "" {
 				return nil, usagef("--resume: %s is no run file: its first line is not the run's header", file)
 			}
 			cases = append(cases, rec)
-			s.report.Add(rec)
-			done := rec.Status == record.OK || rec.Status == record.Skipped || rec.Status == record.Unsafe
-			s.resume.Done[run.Key{ID: rec.ID, Index: rec.Index}] = done
+			key := run.Key{ID: rec.ID, Index: rec.Index}
+			s.counts[key] = rec.Status
+			s.resume.Done[key] = rec.Status == record.OK || rec.Status == record.Skipped || rec.Status == record.Unsafe
 			s.resume.Order = max(s.resume.Order, rec.Order+1)
 		case *record.Bad:
 			if !rec.Torn {
@@ -79,7 +78,7 @@ func (s *session) readDone(file string) ([]*record.Case, error) {
 			}
 		}
 	}
-	if s.report == nil {
+	if s.header.ID == "" {
 		return nil, usagef("--resume: %s holds no run", file)
 	}
 	return cases, nil

@@ -46,22 +46,40 @@ func interruptible() (context.Context, func()) {
 	}
 }
 
+// silence is how long an agent that finds the request wrong waits before it ends: a launcher kills all others
+// when one ends badly, and agent 0 has something to say.
+const silence = 2 * time.Second
+
+// checkWorld holds --ranks against what the launcher started.
+func (r *runFlags) checkWorld(launch run.Launch) error {
+	if n := r.ranks.value; n != 0 && n != launch.Size {
+		return usagef("--ranks %d is not the world size of %s; allowed: %d, or no --ranks", n, launch.Kind, launch.Size)
+	}
+	return nil
+}
+
 // run is gic run.
 func (a *app) run(args []string) error {
 	launch, launched, err := run.Discover(os.Environ())
 	if err != nil {
 		return usageError{err}
 	}
-	if launched && launch.Rank != 0 {
-		// Agent 0 speaks for all of them.
+	silent := launched && launch.Rank != 0
+	if silent { // agent 0 speaks for all of them
 		a.stdout, a.stderr = io.Discard, io.Discard
 	}
 	r, err := parseRun(args)
-	if err != nil {
-		return err
-	}
-	if r.help {
+	if err == nil && r.help {
 		return a.commandHelp("run")
+	}
+	if err == nil && launched {
+		err = r.checkWorld(launch)
+	}
+	if err != nil {
+		if silent {
+			time.Sleep(silence)
+		}
+		return err
 	}
 	ctx, stop := interruptible()
 	defer stop()
@@ -76,9 +94,6 @@ func (a *app) run(args []string) error {
 func (a *app) runAs(ctx context.Context, r *runFlags, args []string, launch run.Launch, launched bool) error {
 	if !launched {
 		return a.measure(ctx, r, args, nil)
-	}
-	if n := r.ranks.value; n != 0 && n != launch.Size {
-		return usagef("--ranks %d is not the world size of %s; allowed: %d, or no --ranks", n, launch.Kind, launch.Size)
 	}
 	if r.dryRun {
 		if launch.Rank != 0 {
@@ -129,7 +144,7 @@ type session struct {
 	plan   *plan.Plan
 	cat    *catalog
 	resume *run.Resume
-	report *report.Report
+	counts map[run.Key]record.Status // the last record of a case counts
 	dir    string
 	writer *record.Writer
 }
@@ -161,7 +176,7 @@ func (a *app) measure(ctx context.Context, r *runFlags, args []string, cluster *
 		if err := s.writer.Write(&c); err != nil {
 			return err
 		}
-		s.report.Add(&c)
+		s.counts[run.Key{ID: c.ID, Index: c.Index}] = c.Status
 		return nil
 	})
 	progress.close()
@@ -190,7 +205,7 @@ func create(ctx context.Context, r *runFlags, args []string, cluster *run.Cluste
 	if err != nil {
 		return nil, err
 	}
-	s := &session{plan: p, cat: cat, dir: dir}
+	s := &session{plan: p, cat: cat, dir: dir, counts: map[run.Key]record.Status{}}
 	s.header = record.Header{ID: id, Time: now, Gic: Version(), Command: append([]string{"gic", "run"}, args...),
 		Suite: p.Suite, Seed: p.Seed, Ranks: p.Ranks, Repeat: p.Repeat, Cases: p.Records(), Launch: "local",
 		Host: readMachine(), Env: recordedEnv(os.Environ())}
@@ -207,7 +222,6 @@ func create(ctx context.Context, r *runFlags, args []string, cluster *run.Cluste
 		s.writer.Close()
 		return nil, err
 	}
-	s.report = report.New(s.header)
 	return s, nil
 }
 
@@ -218,13 +232,21 @@ func runID(now time.Time) string {
 	return now.UTC().Format("20060102-150405") + "-" + hex.EncodeToString(b[:])
 }
 
-// finish prints the table, where the records are, and one line of counts.
+// finish prints the table, where the records are, and one line of counts. The table is made from the file, as
+// gic show makes it: the two cannot differ.
 func (a *app) finish(s *session, format string, interrupted bool) error {
-	if err := s.report.Render(a.stdout, format); err != nil {
+	file := filepath.Join(s.dir, record.FileName)
+	rep, err := report.Load(file)
+	if err != nil {
 		return err
 	}
-	file := filepath.Join(s.dir, record.FileName)
-	counts := s.report.Counts()
+	if err := rep.Render(a.stdout, format, width); err != nil {
+		return err
+	}
+	counts := map[record.Status]int{}
+	for _, status := range s.counts {
+		counts[status]++
+	}
 	// Only the table is for reading: what another program reads from stdout stays pure.
 	to := a.stdout
 	if format != "table" {
@@ -233,7 +255,7 @@ func (a *app) finish(s *session, format string, interrupted bool) error {
 	fmt.Fprintf(to, "\n%s\n%s\n", file, summary(counts))
 	if interrupted {
 		fmt.Fprintf(a.stderr, "gic: interrupted; %d of %d records are kept, finish them with: gic run --resume %s\n",
-			total(counts), s.plan.Records(), s.dir)
+			len(s.counts), s.plan.Records(), s.dir)
 		return exitError(exitInterrupted)
 	}
 	if counts[record.Failed]+counts[record.Timeout]+counts[record.Unverified] > 0 {
@@ -257,12 +279,4 @@ func summary(counts map[record.Status]int) string {
 		return "no records"
 	}
 	return strings.Join(parts, ", ")
-}
-
-func total(counts map[record.Status]int) int {
-	n := 0
-	for _, c := range counts {
-		n += c
-	}
-	return n
 }

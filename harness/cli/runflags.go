@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"gic/harness/plan"
+	"gic/harness/report"
 	"gic/harness/run"
 )
 
@@ -25,12 +26,9 @@ type runFlags struct {
 	format          oneOf
 }
 
-// formats of gic run and gic show.
-var formats = []string{"table", "markdown", "csv", "json", "nccl-tests"}
-
 func newRunFlags() *runFlags {
 	r := &runFlags{flags: newFlags("run"), ranks: natural{max: plan.MaxRanks}, repeat: natural{max: plan.MaxRepeat},
-		device: oneOf{"auto", []string{"auto", "host", "cuda"}}, format: oneOf{"table", formats}}
+		device: oneOf{"auto", []string{"auto", "host", "cuda"}}, format: oneOf{"table", report.Formats()}}
 	g := r.group("What is measured")
 	g.StringVar(&r.suite, "suite", "", "suite by `NAME` or YAML file; default quick, unless --workload is given")
 	g.Var(&r.workloads, "workload", "workload and axes, 'W:axis=v|v,axis=v'; may be repeated. With --suite: only this workload of the suite, with these axes instead of its own")

@@ -1,10 +1,6 @@
 package cli
 
 import (
-	"errors"
-	"fmt"
-	"os"
-
 	"gic/harness/record"
 	"gic/harness/report"
 )
@@ -12,7 +8,7 @@ import (
 type showFlags struct{ format oneOf }
 
 func newShowFlags() (*flags, *showFlags) {
-	f, s := newFlags("show"), &showFlags{format: oneOf{"table", formats}}
+	f, s := newFlags("show"), &showFlags{format: oneOf{"table", report.Formats()}}
 	f.group("Flags").Var(&s.format, "format", "how results are printed")
 	return f, s
 }
@@ -39,46 +35,39 @@ func (a *app) show(args []string) error {
 		}
 		files = append(files, list...)
 	}
-	reports, err := a.readReports(files)
-	if err != nil {
-		return err
+	rep := report.New()
+	for _, file := range files {
+		if err := readRun(rep, file); err != nil {
+			return err
+		}
 	}
-	return report.Render(a.stdout, s.format.value, reports...)
+	return rep.Render(a.stdout, s.format.value, width)
 }
 
-// readReports reads files; lines that are no records are named on stderr and left out.
-func (a *app) readReports(files []string) ([]*report.Report, error) {
-	var reports []*report.Report
-	for _, file := range files {
-		var now *report.Report
-		for rec, err := range record.ReadFile(file) {
-			if err != nil {
-				return nil, err
+// readRun adds a file to a report, which names lines that are no records; a file that holds no run at all is not
+// what the user meant.
+func readRun(rep *report.Report, file string) error {
+	header := false
+	for rec, err := range record.ReadFile(file) {
+		if err != nil {
+			return err
+		}
+		switch rec := rec.(type) {
+		case *record.Header:
+			header = true
+		case *record.Case:
+			if !header {
+				return usagef("%s is no run file: it does not begin with a header", file)
 			}
-			switch rec := rec.(type) {
-			case *record.Header:
-				now = report.New(*rec)
-				reports = append(reports, now)
-			case *record.Case:
-				if now == nil {
-					return nil, usagef("%s is no run file: its first line is not the run's header", file)
-				}
-				now.Add(rec)
-			case *record.Bad:
-				fmt.Fprintf(a.stderr, "gic: %s\n", oneLine(rec))
-				var schema *record.SchemaError
-				if now == nil && !errors.As(rec, &schema) {
-					return nil, usagef("%s is no run file", file)
-				}
+		case *record.Bad:
+			if !header {
+				return usagef("%s is no run file: %s", file, oneLine(rec.Err))
 			}
 		}
-		if now == nil {
-			info, err := os.Stat(file)
-			if err == nil && info.Size() == 0 {
-				return nil, usagef("%s is empty", file)
-			}
-			return nil, usagef("%s holds no run", file)
-		}
+		rep.Add(rec)
 	}
-	return reports, nil
+	if !header {
+		return usagef("%s is no run file: it is empty", file)
+	}
+	return nil
 }

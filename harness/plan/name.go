@@ -18,9 +18,9 @@ func UnknownName(kind, name string, known []string, where string) error {
 // Nearest gives the known name that name was probably meant to be: within a third of its length in edits, or
 // the only one it begins. Empty when none is near.
 func Nearest(name string, known []string) string {
-	best, bestDist := "", len(name)/3+1
+	best, bestDist := "", max(1, len(name)/3)+1
 	for _, k := range known {
-		if d := editDistance(name, k); d <= bestDist && (d < bestDist || best == "") && d < len(k) {
+		if d := editDistance(name, k); d < bestDist && d < len(k) {
 			best, bestDist = k, d
 		}
 	}
@@ -38,23 +38,27 @@ func Nearest(name string, known []string) string {
 	return best
 }
 
-// editDistance counts insertions, deletions and substitutions.
+// editDistance counts insertions, deletions, substitutions and swaps of neighbours.
 func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	// Three rows of the table: before the last letter of a, at it, and the one being filled.
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
 	}
-	for i := range len(a) {
-		diag := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			d := diag
-			if a[i] != b[j] {
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			d := last[j-1]
+			if a[i-1] != b[j-1] {
 				d++
 			}
-			diag = row[j+1]
-			row[j+1] = min(d, diag+1, row[j]+1)
+			d = min(d, last[j]+1, row[j-1]+1)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d = min(d, before[j-2]+1)
+			}
+			row[j] = d
 		}
+		before, last, row = last, row, before
 	}
-	return row[len(b)]
+	return last[len(b)]
 }

@@ -207,7 +207,7 @@ func TestParseNIC(t *testing.T) {
 func TestNearest(t *testing.T) {
 	known := []string{"op", "rate", "goodput", "alltoall", "moe"}
 	for name, want := range map[string]string{"oop": "op", "good": "goodput", "goodptu": "goodput", "all2all": "alltoall",
-		"raet": "rate", "mo": "moe", "": "", "xyz": "", "o": "op", "zzzzzzzzzzzz": ""} {
+		"raet": "rate", "mo": "moe", "": "", "xyz": "", "nope": "", "o": "op", "zzzzzzzzzzzz": ""} {
 		if got := Nearest(name, known); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", name, got, want)
 		}

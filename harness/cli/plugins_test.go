@@ -1,0 +1,267 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"gic/backends"
+	"gic/harness/plan"
+	"gic/harness/record"
+	"gic/workloads/suites"
+)
+
+func fullCatalog(t *testing.T) *catalog {
+	t.Helper()
+	withPlugins(t)
+	cat, err := loadCatalog(context.Background(), nil, func(string) bool { return true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range cat.backends {
+		if cat.infos[b.name] == nil {
+			t.Errorf("backend %s is not described: %s", b.name, b.missing)
+		}
+	}
+	return cat
+}
+
+// TestNoKeyExistsTwice: what a case is called must say whether an axis of the work or a choice of the stack is
+// meant.
+func TestNoKeyExistsTwice(t *testing.T) {
+	cat := fullCatalog(t)
+	axes := map[string]string{}
+	for _, w := range workloadList() {
+		for _, a := range w.Axes() {
+			axes[a.Name] = w.Name()
+		}
+	}
+	for name, info := range cat.infos {
+		seen := map[string]bool{}
+		for _, k := range info.Keys {
+			if w := axes[k.Name]; w != "" {
+				t.Errorf("%q is an axis of workload %s and a key of backend %s", k.Name, w, name)
+			}
+			if seen[k.Name] {
+				t.Errorf("%q is twice a key of backend %s", k.Name, name)
+			}
+			seen[k.Name] = true
+		}
+	}
+}
+
+func TestDefaultsAreAllowed(t *testing.T) {
+	cat := fullCatalog(t)
+	for name, info := range cat.infos {
+		for _, k := range info.Keys {
+			if _, err := plan.Check("backend "+name, k, k.Default); err != nil {
+				t.Errorf("the default: %v", err)
+			}
+		}
+	}
+	for _, w := range workloadList() {
+		for _, a := range w.Axes() {
+			if _, err := plan.Check("workload "+w.Name(), a.Key, a.Default); err != nil {
+				t.Errorf("the default: %v", err)
+			}
+		}
+	}
+}
+
+// TestSuites: every suite makes sense with the real keys, and the placeholders have their rows.
+func TestSuites(t *testing.T) {
+	withPlugins(t)
+	for _, name := range suites.Names() {
+		for _, ranks := range []string{"2", "4"} {
+			r, err := parseRun([]string{"--suite", name, "--ranks", ranks})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, _, err := r.request(context.Background(), 0)
+			if err != nil {
+				t.Errorf("suite %s, %s ranks: %v", name, ranks, err)
+				continue
+			}
+			points := map[string]map[string]bool{} // of a backend
+			for _, o := range p.Outers {
+				if points[o.Backend] == nil {
+					points[o.Backend] = map[string]bool{}
+				}
+				for _, pt := range o.Points {
+					points[o.Backend][o.Workload+" "+pairs(pt)] = true
+				}
+				if floor := o.Backend == "minigda" || o.Backend == "miniproxy"; floor && o.Skip != "" {
+					t.Errorf("suite %s, %s ranks: %s on %s %s is skipped: %s", name, ranks, o.Workload, o.Backend, pairs(o.Config), o.Skip)
+				}
+			}
+			for _, library := range []string{"nvshmem", "ncclgin", "deepep"} {
+				for floor := range points["minigda"] {
+					if !points[library][floor] {
+						t.Errorf("suite %s: %s has no row for %s", name, library, floor)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestNICProfilesAreThoseOfTheNIC(t *testing.T) {
+	cat := fullCatalog(t)
+	config := defaults(cat.infos["minigda"].Keys)
+	for _, p := range append(slices.Clone(plan.Profiles), plan.Profile{Name: "no-such-model"}) {
+		nic, err := plan.ParseNIC("soft", "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nic.Config["profile"] = p.Name
+		req := plan.Request{Ranks: 2, Device: "host", NIC: nic}
+		reason := cat.reasons(context.Background(), "minigda", []map[string]string{config}, req)[0]
+		if known := p.Name != "no-such-model"; known != (reason == "") {
+			t.Errorf("profile %s: minigda says %q", p.Name, reason)
+		}
+	}
+}
+
+func TestList(t *testing.T) {
+	withPlugins(t)
+	status, stdout, stderr := gic(t, "list")
+	if status != exitOK || stderr != "" {
+		t.Fatalf("status %d, stderr %q", status, stderr)
+	}
+	narrow(t, "gic list", stdout)
+	status, text, _ := gic(t, "list", "--json")
+	var l listing
+	if err := json.Unmarshal([]byte(text), &l); status != exitOK || err != nil {
+		t.Fatalf("status %d: %v", status, err)
+	}
+	var want []string
+	for _, w := range l.Workloads {
+		want = append(want, w.Name)
+		for _, a := range w.Axes {
+			want = append(want, a.Name)
+		}
+	}
+	for _, b := range l.Backends {
+		want = append(want, b.Name)
+		for _, k := range b.Keys {
+			want = append(want, k.Name)
+		}
+		if floor := strings.HasPrefix(b.Name, "mini"); floor && b.Here != ready || b.Here == "" {
+			t.Errorf("backend %s here: %q", b.Name, b.Here)
+		}
+	}
+	for _, name := range []string{"op", "rate", "goodput", "alltoall", "moe", "minigda", "miniproxy", "nvshmem", "ncclgin", "deepep", "quick", "paper", "cx7-200", "deepseek-v3"} {
+		if !strings.Contains(stdout, "\n  "+name+" ") {
+			t.Errorf("gic list has no %s", name)
+		}
+	}
+	for _, name := range want {
+		if !strings.Contains(stdout, "  "+name+" ") {
+			t.Errorf("gic list does not show %s", name)
+		}
+	}
+	if strings.Contains(stdout, "fake") {
+		t.Errorf("gic list shows the test backend")
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	withPlugins(t)
+	status, stdout, stderr := gic(t, "doctor")
+	if status != exitOK || stderr != "" {
+		t.Fatalf("status %d, stderr %q", status, stderr)
+	}
+	narrow(t, "gic doctor", stdout)
+	status, text, _ := gic(t, "doctor", "--json")
+	var d diagnosis
+	if err := json.Unmarshal([]byte(text), &d); status != exitOK || err != nil {
+		t.Fatalf("status %d: %v", status, err)
+	}
+	if len(d.Backends) < 5 || len(d.Checks) == 0 || d.Machine.Hostname == "" {
+		t.Errorf("%d backends, %d checks, machine %q", len(d.Backends), len(d.Checks), d.Machine.Hostname)
+	}
+	for _, b := range d.Backends {
+		if b.Ready == (b.Why != "") {
+			t.Errorf("backend %s: ready %v, why %q", b.Name, b.Ready, b.Why)
+		}
+	}
+	for _, c := range d.Checks {
+		if c.State != "ok" && c.Get == "" {
+			t.Errorf("check %s is %s and does not say what to do: %q", c.Name, c.State, c.Found)
+		}
+	}
+}
+
+// A plugin that kills its process when asked must not take gic along.
+func TestPluginThatCrashes(t *testing.T) {
+	cc, err := exec.LookPath("cc")
+	needs(t, "a C compiler", err)
+	dir := t.TempDir()
+	src, so := filepath.Join(dir, "bad.c"), filepath.Join(dir, "libbad.so")
+	text := "#include <signal.h>\n#include <unistd.h>\n__attribute__((constructor)) static void die(void) { kill(getpid(), SIGSEGV); }\n"
+	if err := os.WriteFile(src, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(cc, "-shared", "-fPIC", "-o", so, src).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	status, stdout, stderr := gic(t, "run", "--workload", "op", "--backend-path", so, "--backend", "bad")
+	if status != exitUsage || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, so) || !strings.Contains(stderr, "its process died: SIGSEGV") {
+		t.Errorf("status %d, stdout %q, stderr %q", status, stdout, stderr)
+	}
+}
+
+func TestReasonsNameWhatIsNotDeclared(t *testing.T) {
+	info := &backends.Info{Name: "b", Caps: backends.CapHostDevice | backends.CapNICSoft}
+	tests := []struct{ device, nic, want string }{
+		{"host", "soft", ""},
+		{"cuda", "soft", "b does not run with device=cuda"},
+		{"host", "none", "b does not run with nic=none"},
+		{"host", "mlx5", "b does not run with nic=mlx5"},
+	}
+	for _, tt := range tests {
+		if got := unserved(info, tt.device, tt.nic); got != tt.want {
+			t.Errorf("unserved(%s, %s) = %q, want %q", tt.device, tt.nic, got, tt.want)
+		}
+	}
+}
+
+// TestQuick is the main job on this machine, once.
+func TestQuick(t *testing.T) {
+	withPlugins(t)
+	dir := filepath.Join(t.TempDir(), "out")
+	status, stdout, stderr := gic(t, "run", "--repeat", "1", "--out", dir)
+	if status != exitOK {
+		t.Errorf("status %d, stderr %s", status, stderr)
+	}
+	narrow(t, "the table", stdout)
+	_, cases := readRunFile(t, dir)
+	rows := map[string]int{}
+	for _, c := range cases {
+		rows[fmt.Sprintf("%s %s %s", c.Workload, c.Backend, c.Status)]++
+	}
+	for _, w := range workloadList() {
+		for _, floor := range []string{"minigda", "miniproxy"} {
+			if rows[w.Name()+" "+floor+" ok"] == 0 {
+				t.Errorf("no verified row of %s on %s: %v", w.Name(), floor, rows)
+			}
+		}
+		for _, library := range []string{"nvshmem", "ncclgin", "deepep"} {
+			if rows[w.Name()+" "+library+" skipped"]+rows[w.Name()+" "+library+" ok"] == 0 {
+				t.Errorf("no row of %s on %s", w.Name(), library)
+			}
+		}
+	}
+	for _, c := range cases {
+		if c.Status == record.OK && (c.Verify == nil || c.Verify.Checked == 0) {
+			t.Errorf("%s on %s %s is ok without a check of its payload", c.Workload, c.Backend, pairs(c.Axes))
+		}
+	}
+	noTraces(t)
+}
