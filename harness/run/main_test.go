@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -27,10 +28,13 @@ func TestMain(m *testing.M) {
 		os.Exit(RankMain(RankOptions{
 			Workloads: testWorkloads(),
 			Open: func(name, plugin string) (backends.Backend, error) {
-				if name != "fake" {
-					return nil, fmt.Errorf("backend %s is not known", name)
+				switch name {
+				case "fake":
+					return fake.New(ring{}), nil
+				case "littering":
+					return littering{fake.New(ring{})}, nil
 				}
-				return fake.New(ring{}), nil
+				return nil, fmt.Errorf("backend %s is not known", name)
 			},
 			Sample: func() map[string]any { return map[string]any{"pid": os.Getpid()} },
 		}))
@@ -52,6 +56,41 @@ func TestMain(m *testing.M) {
 		status = 1
 	}
 	os.Exit(status)
+}
+
+// littering is the fake with bad manners that real stacks have: it starts a process and makes shared memory that
+// it forgets, and its Close is collective.
+type littering struct{ *fake.Backend }
+
+type litteringSession struct {
+	backends.Session
+	comm  backends.Comm
+	child int
+}
+
+func (l littering) Open(ctx context.Context, o backends.Open) (backends.Session, error) {
+	cmd := exec.Command("sleep", "600")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(fmt.Sprintf("%s/%s-litter%d", sharedDir, o.Job, o.Rank), nil, 0o600); err != nil {
+		return nil, err
+	}
+	s, err := l.Backend.Open(ctx, o)
+	return &litteringSession{s, o.Comm, cmd.Process.Pid}, err
+}
+
+func (s *litteringSession) Facts() (map[string]string, error) {
+	f, err := s.Session.Facts()
+	if err == nil {
+		f["child"] = strconv.Itoa(s.child)
+	}
+	return f, err
+}
+
+func (s *litteringSession) Close() error {
+	return errors.Join(s.comm.Barrier(context.Background()), s.Session.Close())
 }
 
 // launchedMain is one process of a launch; agent 0 writes its records to a file.

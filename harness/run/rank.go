@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -90,7 +91,10 @@ func (r *rank) read() {
 			r.stop()
 			r.orders <- m
 		case m.Gather != nil:
-			r.answers <- m.Gather
+			select {
+			case r.answers <- m.Gather:
+			case <-r.ctx.Done(): // nobody waits for it any more
+			}
 		default:
 			r.orders <- m
 		}
@@ -119,7 +123,11 @@ func (r *rank) stage(name string) { r.tell(message{Stage: name}) }
 func (r *rank) serve() {
 	for m := range r.orders {
 		switch {
-		case m.Stop, m.End:
+		case m.Stop:
+			r.close()
+			return
+		case m.End != nil:
+			r.epoch, r.seq = m.End.Epoch, 0
 			r.close()
 			return
 		case m.Open != nil:
@@ -239,6 +247,12 @@ func (r *rank) point(p workloads.Point) *pointResult {
 			}},
 			{"fill", func() error { return job.Fill(me, r.session) }},
 			{"counters", func() (err error) { before, err = r.session.Counters(); return err }},
+			{"collect", func() error {
+				// No garbage collection of this process may fall into the run.
+				runtime.GC()
+				debug.SetGCPercent(-1)
+				return nil
+			}},
 			{"barrier before run", func() error { return (*comm)(r).Barrier(r.ctx) }},
 			{"run", func() (err error) { res.Series, err = r.session.Run(in); return err }},
 			{"barrier after run", func() error { return (*comm)(r).Barrier(r.ctx) }},
@@ -259,12 +273,16 @@ func (r *rank) point(p workloads.Point) *pointResult {
 		res.Counters, err = subtract(after, before)
 		return err
 	})
+	debug.SetGCPercent(gcPercent)
 	if err != nil {
 		res.Err = newRankError(stage, err)
 	}
 	res.Host = r.sample()
 	return res
 }
+
+// gcPercent is Go's default.
+const gcPercent = 100
 
 // subtract gives what a run alone has counted.
 func subtract(after, before []backends.Counter) ([]backends.Counter, error) {
@@ -327,6 +345,9 @@ func (c *comm) Barrier(ctx context.Context) error {
 // missing; the deadline here is for a coordinator that is lost without its connection breaking.
 func (c *comm) exchange(ctx context.Context, mine []byte) (*gather, error) {
 	r := (*rank)(c)
+	if err := context.Cause(r.ctx); err != nil {
+		return nil, err
+	}
 	g := gather{Epoch: r.epoch, Seq: r.seq, Data: mine}
 	r.seq++
 	r.tell(message{Gather: &g})

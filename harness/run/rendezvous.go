@@ -220,7 +220,7 @@ func Gather(ctx context.Context, l Launch, rv Rendezvous) (*Cluster, error) {
 	own := hostID()
 	c := &Cluster{kind: l.Kind, hub: h, names: names, binding: binding, agents: make([]agent, l.Size)}
 	c.agents[0] = newLocalAgent(own)
-	hellos, err := c.meet(ctx, l, m.timeout, arrivals)
+	hellos, err := c.meet(ctx, l, m, arrivals)
 	if err != nil {
 		for _, a := range c.agents {
 			if a != nil {
@@ -236,9 +236,9 @@ func Gather(ctx context.Context, l Launch, rv Rendezvous) (*Cluster, error) {
 }
 
 // meet takes in the agents as they come, in any order.
-func (c *Cluster) meet(ctx context.Context, l Launch, timeout time.Duration, arrivals <-chan *arrival) ([]hello, error) {
+func (c *Cluster) meet(ctx context.Context, l Launch, m meeting, arrivals <-chan *arrival) ([]hello, error) {
 	hellos := make([]hello, l.Size)
-	deadline := time.NewTimer(timeout)
+	deadline := time.NewTimer(m.timeout)
 	defer deadline.Stop()
 	for missing := l.Size - 1; missing > 0; missing-- {
 		select {
@@ -266,7 +266,8 @@ func (c *Cluster) meet(ctx context.Context, l Launch, timeout time.Duration, arr
 					absent = append(absent, fmt.Sprint(r))
 				}
 			}
-			return nil, fmt.Errorf("rank %s of %d did not connect to %s within %v", strings.Join(absent, ", "), l.Size, c.hub.address, timeout)
+			return nil, fmt.Errorf("rank %s of %d did not connect to %s within %v%s",
+				strings.Join(absent, ", "), l.Size, c.hub.address, m.timeout, severalHosts(m))
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
@@ -330,11 +331,19 @@ func (m *meeting) join(ctx context.Context, h hello) (*conn, card, error) {
 		case <-tick.C:
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-				return nil, card{}, fmt.Errorf("rank %d did not find rank 0 within %v: %w", h.Rank, m.timeout, err)
+				return nil, card{}, fmt.Errorf("rank %d did not find rank 0 within %v%s: %w", h.Rank, m.timeout, severalHosts(*m), err)
 			}
 			return nil, card{}, context.Cause(ctx)
 		}
 	}
+}
+
+// severalHosts is a hint for a meeting through a file, which hosts do not share.
+func severalHosts(m meeting) string {
+	if m.file == "" {
+		return ""
+	}
+	return " (ranks on several hosts need --rendezvous HOST:PORT, or GIC_RENDEZVOUS, and the same GIC_TOKEN)"
 }
 
 // serveAgent carries out agent 0's orders until told to finish. Its rank processes go where it went itself.

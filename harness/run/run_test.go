@@ -313,6 +313,46 @@ func TestCloseTroubleIsAWarning(t *testing.T) {
 	}
 }
 
+// A rank's own children and forgotten shared memory go with it, also when it ends well; and its Close may use the
+// exchange. measure checks the shared memory.
+func TestNothingOutlivesARank(t *testing.T) {
+	t.Parallel()
+	p := testPlan(2, "fault=crash,fault_when=size:64", "8", "64")
+	p.Outers[0].Backend = "littering"
+	q := testOuter(2, "", "8")
+	q.Backend = "littering"
+	p.Outers = append(p.Outers, q)
+	got, err := measure(t, t.Context(), p, Options{}, nil)
+	if err != nil || len(got) != 3 {
+		t.Fatalf("%d records, error %v", len(got), err)
+	}
+	if got[0].Status != record.OK || got[1].Status != record.Failed || got[2].Status != record.OK {
+		t.Errorf("%s, %s, %s", got[0].Status, got[1].Status, got[2].Status)
+	}
+	for _, w := range got[2].Warnings {
+		if w.Code == "close" {
+			t.Errorf("warning %v", w)
+		}
+	}
+	for _, c := range []record.Case{got[0], got[2]} {
+		for _, key := range []string{"child", "child.rank1"} {
+			// Its kill was sent before the rank was reaped; dying takes its time, and reaping it is init's.
+			deadline := time.Now().Add(time.Minute)
+			for alive(c.Created[key]) {
+				if time.Now().After(deadline) {
+					t.Fatalf("%s: process %s lives on", key, c.Created[key])
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}
+}
+
+func alive(pid string) bool {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	return err == nil && !strings.Contains(string(stat), ") Z ") && !strings.Contains(string(stat), ") X ")
+}
+
 func TestKilledRankLeavesAFailure(t *testing.T) {
 	t.Parallel()
 	// The second outer hangs; its rank is killed from outside as soon as it is there.

@@ -116,14 +116,14 @@ func (r *runner) outer(ctx context.Context, o *plan.Outer) error {
 	plugin := ""
 	if len(items) > 0 && r.opt.Plugin != nil {
 		if plugin, err = r.opt.Plugin(o.Backend); err != nil {
-			return r.fail(o, items, &failure{status: record.Failed, stage: "plugin", reason: err.Error()}, nil)
+			return r.fail(o, items, &failure{status: record.Failed, stage: "plugin", reason: err.Error()})
 		}
 	}
 	var last *failure
 	for restarts := 0; len(items) > 0; restarts++ {
 		if restarts > r.opt.Restarts {
 			return r.fail(o, items, &failure{status: record.Failed, stage: "start",
-				reason: fmt.Sprintf("not run: %d process sets of this case were lost before, the last one: %s", restarts, last.reason)}, nil)
+				reason: fmt.Sprintf("not run: %d process sets of this case were lost before, the last one: %s", restarts, last.reason)})
 		}
 		pr := &processRun{runner: r, outer: o, plugin: plugin, earlier: last}
 		items, last, err = pr.measure(ctx, items)
@@ -171,7 +171,7 @@ func (r *runner) prepare(o *plan.Outer) ([]item, error) {
 			items = append(items, it)
 			continue
 		}
-		if err := r.fail(o, []item{it}, f, nil); err != nil {
+		if err := r.fail(o, []item{it}, f); err != nil {
 			return nil, err
 		}
 	}
@@ -179,11 +179,10 @@ func (r *runner) prepare(o *plan.Outer) ([]item, error) {
 }
 
 // fail records that none of the items could be measured.
-func (r *runner) fail(o *plan.Outer, items []item, f *failure, host map[string]any) error {
+func (r *runner) fail(o *plan.Outer, items []item, f *failure) error {
 	for _, it := range items {
 		c := newCase(o, it.point)
 		c.Start = time.Now().UTC()
-		c.Host = host
 		setFailure(&c, f)
 		if err := r.emit(o, &c); err != nil {
 			return err
@@ -206,7 +205,6 @@ type processRun struct {
 // took this one down.
 func (p *processRun) measure(ctx context.Context, items []item) (rest []item, f *failure, err error) {
 	o := p.outer
-	start := time.Now()
 	p.set = newSet(p.opt.Cluster, o.Ranks, p.opt)
 	defer p.set.remove(nil) // whatever happens
 	f = p.set.start(ctx, p.openOrder())
@@ -215,7 +213,7 @@ func (p *processRun) measure(ctx context.Context, items []item) (rest []item, f 
 		if err := ctx.Err(); err != nil {
 			return nil, nil, err
 		}
-		return nil, f, p.fail(o, items, f, map[string]any{"start_time": time.Since(start).Seconds()})
+		return nil, f, p.fail(o, items, f)
 	}
 	if items, err = p.able(items); err != nil || len(items) == 0 {
 		p.set.end(ctx)
@@ -278,7 +276,7 @@ func (p *processRun) able(items []item) ([]item, error) {
 			continue
 		}
 		f := &failure{status: record.Skipped, reason: fmt.Sprintf("%s has no %s", p.outer.Backend, capNames(missing))}
-		if err := p.fail(p.outer, []item{it}, f, nil); err != nil {
+		if err := p.fail(p.outer, []item{it}, f); err != nil {
 			return nil, err
 		}
 	}
@@ -309,7 +307,7 @@ func (p *processRun) window(ctx context.Context, items []item) ([]item, *failure
 			rest = append(rest, it)
 		}
 	}
-	return rest, f, p.fail(p.outer, largest, f, nil)
+	return rest, f, p.fail(p.outer, largest, f)
 }
 
 // lost records the point that took the set down; the rest is for another set.

@@ -440,7 +440,7 @@ func (s *set) orderStop() {
 func (s *set) end(ctx context.Context) *failure {
 	s.nextEpoch()
 	for _, m := range s.ranks {
-		s.send(m, message{End: true})
+		s.send(m, message{End: &endOrder{Epoch: s.epoch}})
 	}
 	f := s.awaitExits(ctx, s.opt.Timeout)
 	if f == nil {

@@ -38,7 +38,7 @@ type message struct {
 	Window *windowOrder
 	Point  *pointOrder
 	Stop   bool // end what is running, then the process
-	End    bool // end the process
+	End    *endOrder
 
 	// Rank to coordinator.
 	Stage  string
@@ -89,6 +89,11 @@ type windowOrder struct {
 
 type pointOrder struct {
 	Point workloads.Point
+	Epoch int
+}
+
+// endOrder has the rank close its session and end.
+type endOrder struct {
 	Epoch int
 }
 
