@@ -156,7 +156,7 @@ int lay_out(gda_fabric *f, uint32_t sq_depth, uint32_t cq_depth) {
         gda_qp &qp = f->qps[i];
         uint8_t *word = (uint8_t *)words + i * 3 * line;
         qp.sq = (uint8_t *)sq + i * sq_depth * MLX5_BB;
-        qp.cqe = (struct mlx5_cqe64 *)cq + i * cqes;
+        qp.cqe = (struct mlx5_cqe *)cq + i * cqes;
         qp.dbr = (struct mlx5_dbr *)word;
         qp.bell = (uint64_t *)(word + line);
         qp.cq_dbrec = cq_depth ? (__be32 *)(word + 2 * line) : nullptr;
@@ -276,7 +276,7 @@ int gda_fabric_read(struct gda_fabric *f, uint64_t offset, void *dst, size_t byt
 int gda_fabric_error(const struct gda_fabric *f) {
     for (const gda_qp &qp : f->qps)
         for (uint32_t i = 0; i < qp.cq_depth; i++) {
-            const auto *e = (const struct mlx5_err_cqe *)&qp.cqe[i];
+            const auto *e = (const struct mlx5_cqe_err *)&qp.cqe[i];
             if (mlx5_op_own_opcode(__atomic_load_n(&e->op_own, __ATOMIC_ACQUIRE)) != MLX5_CQE_OP_REQ_ERR)
                 continue;
             // A collapsed CQE may already show the flush of what came behind; the cause is gone then.

@@ -228,7 +228,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
             return gic::OK;
         if (opcode != MLX5_CQE_OP_REQ) {
             if (gic::load_relaxed(&q->syndrome) == 0)
-                gic::store_relaxed(&q->syndrome, (uint32_t)((const struct mlx5_err_cqe *)q->cqe)->syndrome);
+                gic::store_relaxed(&q->syndrome, (uint32_t)((const struct mlx5_cqe_err *)q->cqe)->syndrome);
             return gic::ERR_IO;
         }
         const uint16_t ahead = (uint16_t)((tail >> 16) + 1 - (uint32_t)*cons_p);

@@ -131,14 +131,14 @@ size_t Host::Worker::poll(Queue &q) {
     const struct gda_qp &qp = *q.qp;
     size_t seen = 0;
     for (;; seen++, q.cons_idx++) {
-        const struct mlx5_cqe64 *cqe = &qp.cqe[q.cons_idx & (qp.cq_depth - 1)];
+        const struct mlx5_cqe *cqe = &qp.cqe[q.cons_idx & (qp.cq_depth - 1)];
         // The rest of the CQE is read only once its owner bit says that it is there.
         uint8_t op_own = __atomic_load_n(&cqe->op_own, __ATOMIC_ACQUIRE);
         if (!mlx5_op_own_ready(op_own, q.cons_idx, qp.cq_depth))
             break;
         uint16_t counter = mlx5_cqe_wqe_counter(cqe);
         if (mlx5_op_own_opcode(op_own) != MLX5_CQE_OP_REQ) {
-            const struct mlx5_err_cqe *err = (const struct mlx5_err_cqe *)cqe;
+            const struct mlx5_cqe_err *err = (const struct mlx5_cqe_err *)cqe;
             if (!q.failed)
                 error_->set(text("QP 0x%x to rank %u: error CQE for WQE %u, syndrome 0x%02x", qp.qpn, qp.peer,
                                  counter, err->syndrome));

@@ -172,7 +172,7 @@ struct mlx5_dbr {
     __be32 snd;
 };
 
-struct mlx5_cqe64 {
+struct mlx5_cqe {
     uint8_t rsvd0[32];
     __be32 srqn_uidx;
     __be32 imm_inval_pkey;
@@ -186,7 +186,7 @@ struct mlx5_cqe64 {
 };
 
 /* The same 64 bytes when the CQE opcode is MLX5_CQE_OP_REQ_ERR. */
-struct mlx5_err_cqe {
+struct mlx5_cqe_err {
     uint8_t rsvd0[32];
     __be32 srqn;
     uint8_t rsvd36[18];
@@ -249,23 +249,23 @@ MLX5_AT(mlx5_av_ext_seg, rgid, 32);
 MLX5_SIZE(mlx5_dbr, 8);
 MLX5_AT(mlx5_dbr, rcv, 0);
 MLX5_AT(mlx5_dbr, snd, 4);
-MLX5_SIZE(mlx5_cqe64, 64);
-MLX5_AT(mlx5_cqe64, srqn_uidx, 32);
-MLX5_AT(mlx5_cqe64, imm_inval_pkey, 36);
-MLX5_AT(mlx5_cqe64, byte_cnt, 44);
-MLX5_AT(mlx5_cqe64, timestamp, 48);
-MLX5_AT(mlx5_cqe64, sop_drop_qpn, 56);
-MLX5_AT(mlx5_cqe64, wqe_counter, 60);
-MLX5_AT(mlx5_cqe64, signature, 62);
-MLX5_AT(mlx5_cqe64, op_own, 63);
-MLX5_SIZE(mlx5_err_cqe, 64);
-MLX5_AT(mlx5_err_cqe, srqn, 32);
-MLX5_AT(mlx5_err_cqe, vendor_syndrome, 54);
-MLX5_AT(mlx5_err_cqe, syndrome, 55);
-MLX5_AT(mlx5_err_cqe, opcode_qpn, 56);
-MLX5_AT(mlx5_err_cqe, wqe_counter, 60);
-MLX5_AT(mlx5_err_cqe, signature, 62);
-MLX5_AT(mlx5_err_cqe, op_own, 63);
+MLX5_SIZE(mlx5_cqe, 64);
+MLX5_AT(mlx5_cqe, srqn_uidx, 32);
+MLX5_AT(mlx5_cqe, imm_inval_pkey, 36);
+MLX5_AT(mlx5_cqe, byte_cnt, 44);
+MLX5_AT(mlx5_cqe, timestamp, 48);
+MLX5_AT(mlx5_cqe, sop_drop_qpn, 56);
+MLX5_AT(mlx5_cqe, wqe_counter, 60);
+MLX5_AT(mlx5_cqe, signature, 62);
+MLX5_AT(mlx5_cqe, op_own, 63);
+MLX5_SIZE(mlx5_cqe_err, 64);
+MLX5_AT(mlx5_cqe_err, srqn, 32);
+MLX5_AT(mlx5_cqe_err, vendor_syndrome, 54);
+MLX5_AT(mlx5_cqe_err, syndrome, 55);
+MLX5_AT(mlx5_cqe_err, opcode_qpn, 56);
+MLX5_AT(mlx5_cqe_err, wqe_counter, 60);
+MLX5_AT(mlx5_cqe_err, signature, 62);
+MLX5_AT(mlx5_cqe_err, op_own, 63);
 #undef MLX5_AT
 #undef MLX5_SIZE
 
@@ -406,11 +406,11 @@ MLX5_FN int mlx5_op_own_ready(uint8_t op_own, uint64_t cons_idx, uint32_t depth)
     return mlx5_op_own_opcode(op_own) != MLX5_CQE_OP_INVALID &&
            (op_own & MLX5_CQE_OWNER) == ((cons_idx & depth) != 0);
 }
-MLX5_FN uint16_t mlx5_cqe_wqe_counter(const struct mlx5_cqe64 *cqe) { return mlx5_be16(cqe->wqe_counter); }
-MLX5_FN uint32_t mlx5_cqe_qpn(const struct mlx5_cqe64 *cqe) {
+MLX5_FN uint16_t mlx5_cqe_wqe_counter(const struct mlx5_cqe *cqe) { return mlx5_be16(cqe->wqe_counter); }
+MLX5_FN uint32_t mlx5_cqe_qpn(const struct mlx5_cqe *cqe) {
     return mlx5_be32(cqe->sop_drop_qpn) & MLX5_QPN_MASK;
 }
-MLX5_FN uint8_t mlx5_cqe_wqe_opcode(const struct mlx5_cqe64 *cqe) {
+MLX5_FN uint8_t mlx5_cqe_wqe_opcode(const struct mlx5_cqe *cqe) {
     return (uint8_t)(mlx5_be32(cqe->sop_drop_qpn) >> 24);
 }
 MLX5_FN uint32_t mlx5_opcode_qpn(uint8_t wqe_opcode, uint32_t qpn) {

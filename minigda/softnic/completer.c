@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* The eight bytes that carry op_own are stored last, as one: whoever sees the owner bit sees the rest. */
-static void store_cqe(uint8_t *to, const struct mlx5_cqe64 *cqe) {
+static void store_cqe(uint8_t *to, const struct mlx5_cqe *cqe) {
     uint64_t words[MLX5_CQE / 8];
     memcpy(words, cqe, sizeof words);
     uint64_t *out = (uint64_t *)(void *)to;
@@ -21,7 +21,7 @@ static int has_room(struct cq *cq) {
     return (((uint32_t)cq->prod - cons) & 0xffffff) < cq->depth;
 }
 
-static int cq_push(struct cq *cq, struct mlx5_cqe64 *cqe, uint8_t cqe_opcode) {
+static int cq_push(struct cq *cq, struct mlx5_cqe *cqe, uint8_t cqe_opcode) {
     int shared = cq->users > 1;
     if (shared)
         lock_take(&cq->lock);
@@ -44,8 +44,8 @@ static int cq_push(struct cq *cq, struct mlx5_cqe64 *cqe, uint8_t cqe_opcode) {
 void completer_cqe(struct worker *w, struct qp *qp, uint16_t index, uint8_t opcode, uint32_t bytes,
                    int syndrome) {
     union {
-        struct mlx5_cqe64 ok;
-        struct mlx5_err_cqe err;
+        struct mlx5_cqe ok;
+        struct mlx5_cqe_err err;
     } cqe;
     uint8_t cqe_opcode = syndrome ? MLX5_CQE_OP_REQ_ERR : MLX5_CQE_OP_REQ;
     memset(&cqe, 0, sizeof cqe);

@@ -24,7 +24,7 @@ int softnic_cq_create(struct softnic *nic, const struct softnic_cq_attr *attr, u
     cq->depth = attr->depth;
     cq->collapsed = attr->collapsed != 0;
     cq->cqn = CQN_BASE + nic->cq_count;
-    struct mlx5_cqe64 *cqe = attr->cqe;
+    struct mlx5_cqe *cqe = attr->cqe;
     for (uint32_t i = 0; i < (cq->collapsed ? 1 : cq->depth); i++)
         __atomic_store_n(&cqe[i].op_own, MLX5_OP_OWN_INITIAL, __ATOMIC_RELEASE);
     if (cq->collapsed) /* "the WQE before the first one is complete" */
