@@ -187,7 +187,7 @@ func describeBackends(ctx context.Context, files []string) ([]backendEntry, erro
 				device = "cuda"
 			}
 			req := plan.Request{Ranks: defaultRanks, Device: device, NIC: nic}
-			if reason := cat.reasons(ctx, b.name, []map[string]string{defaults(info.Keys)}, req)[0]; reason != "" {
+			if reason := cat.reasons(ctx, b.name, []map[string]string{plan.Defaults(info.Keys)}, req)[0]; reason != "" {
 				e.Here = reason
 			}
 		} else {
@@ -196,15 +196,6 @@ func describeBackends(ctx context.Context, files []string) ([]backendEntry, erro
 		list = append(list, e)
 	}
 	return list, ctx.Err()
-}
-
-// defaults are a backend's keys as they are when nobody sets them.
-func defaults(keys []backends.Key) map[string]string {
-	m := map[string]string{}
-	for _, k := range keys {
-		m[k.Name] = k.Default
-	}
-	return m
 }
 
 func (l *listing) print(w io.Writer) {

@@ -113,7 +113,7 @@ func TestSuites(t *testing.T) {
 
 func TestNICProfilesAreThoseOfTheNIC(t *testing.T) {
 	cat := fullCatalog(t)
-	config := defaults(cat.infos["minigda"].Keys)
+	config := plan.Defaults(cat.infos["minigda"].Keys)
 	for _, p := range append(slices.Clone(plan.Profiles), plan.Profile{Name: "no-such-model"}) {
 		nic, err := plan.ParseNIC("soft", "", nil)
 		if err != nil {

@@ -99,7 +99,7 @@ func (r *runFlags) pickDevice(ctx context.Context, cat *catalog, named map[strin
 	req.Device = "cuda"
 	for name, info := range cat.infos {
 		if named[name] && info.Caps&backends.CapCUDADevice != 0 && cudaDevices() > 0 &&
-			cat.reasons(ctx, name, []map[string]string{defaults(info.Keys)}, req)[0] == "" {
+			cat.reasons(ctx, name, []map[string]string{plan.Defaults(info.Keys)}, req)[0] == "" {
 			return "cuda"
 		}
 	}

@@ -169,7 +169,7 @@ func (a *app) measure(ctx context.Context, r *runFlags, args []string, cluster *
 		return err
 	}
 	defer s.writer.Close()
-	progress := newReporter(a.stderr, s.plan.Records())
+	progress := newReporter(a.stderr, s.plan.Records(), newLabels(s.cat))
 	opt := run.Options{Workloads: workloadMap(), Plugin: s.cat.path, Cluster: cluster, Timeout: r.timeout,
 		Resume: s.resume, Progress: progress.update}
 	runErr := run.Run(ctx, *s.plan, opt, func(c record.Case) error {

@@ -170,7 +170,7 @@ func TestExitStatus(t *testing.T) {
 			if len(cases) != 1 || cases[0].Status != tt.status {
 				t.Fatalf("records: %v, want one that is %s", countStatus(cases), tt.status)
 			}
-			if c := cases[0]; tt.want == exitFailed && (c.Reason == "" || !strings.Contains(stderr, string(c.Status)+": op fake ")) {
+			if c := cases[0]; tt.want == exitFailed && (c.Reason == "" || !strings.Contains(stderr, string(c.Status)+": op:iterations=20,timer_check=0 on "+tt.backend+", process run 1")) {
 				t.Errorf("reason %q, stderr %q: the failure is not told while it happens", c.Reason, stderr)
 			}
 			if want := fmt.Sprintf("\n1 %s\n", tt.status); !strings.HasSuffix(stdout, want) {

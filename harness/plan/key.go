@@ -55,6 +55,19 @@ func intRange(allowed string) (lo, hi int64, ok bool) {
 	return lo, hi, err1 == nil && err2 == nil
 }
 
+// Defaults are the keys as they are in a case when nobody sets them. A default is written for people ("64K"); the
+// case carries the one spelling. It may lie outside what a user may ask for ("" meaning none).
+func Defaults(keys []backends.Key) map[string]string {
+	m := make(map[string]string, len(keys))
+	for _, k := range keys {
+		m[k.Name] = k.Default
+		if v, err := Check("", k, k.Default); err == nil {
+			m[k.Name] = v
+		}
+	}
+	return m
+}
+
 // resolve checks settings against the keys of what they are for and gives every key its values, defaults filled
 // in, in the order of keys. A nil keys list (a backend that cannot be described here) takes the settings as
 // they are.
@@ -62,9 +75,10 @@ func resolve(of string, keys []backends.Key, settings []Setting) ([]Setting, err
 	if keys == nil {
 		return settings, nil
 	}
+	defaults := Defaults(keys)
 	out := make([]Setting, 0, len(keys))
 	for _, k := range keys {
-		out = append(out, Setting{k.Name, []string{k.Default}})
+		out = append(out, Setting{k.Name, []string{defaults[k.Name]}})
 	}
 	for _, s := range settings {
 		i := slices.IndexFunc(keys, func(k backends.Key) bool { return k.Name == s.Key })
@@ -82,13 +96,6 @@ func resolve(of string, keys []backends.Key, settings []Setting) ([]Setting, err
 			}
 		}
 		out[i].Values = values
-	}
-	for i, k := range keys {
-		// A default is written for people ("64K"); the case carries the one spelling. It may lie outside
-		// what a user may ask for ("" meaning none), so it is not rejected.
-		if v, err := Check(of, k, k.Default); err == nil && len(out[i].Values) == 1 && out[i].Values[0] == k.Default {
-			out[i].Values[0] = v
-		}
 	}
 	return out, nil
 }
