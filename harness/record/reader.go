@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 
 	fastjson "github.com/goccy/go-json"
 )
@@ -137,10 +138,11 @@ func headerLike(rec Record) (header, foreign bool) {
 // batch is a run of lines that one goroutine decodes.
 type batch struct {
 	name    string
-	first   int      // line number of lines[0]
-	lines   [][]byte // nil for a line that is too long
-	torn    bool     // the last line has no end
-	err     error    // of the reader, after these lines
+	first   int    // line number of the first line
+	buf     []byte // the lines, without their ends
+	ends    []int  // where each line ends in buf; -1-end for one that was too long and is not there
+	torn    bool   // the last line has no end
+	err     error  // of the reader, after these lines
 	records []Record
 	at      []int         // line numbers of the records
 	decoded chan struct{} // closed when records are there
@@ -180,7 +182,7 @@ func decodeAhead(name string, r io.Reader, stop <-chan struct{}) <-chan *batch {
 		for {
 			b := readBatch(br, line)
 			b.name = name
-			line += len(b.lines)
+			line += len(b.ends)
 			end := b.err != nil
 			if b.err == io.EOF {
 				b.err = nil
@@ -199,66 +201,85 @@ func decodeAhead(name string, r io.Reader, stop <-chan struct{}) <-chan *batch {
 	return ordered
 }
 
+// buffers are used again once their lines are decoded: the decoders keep nothing of them.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
 // readBatch reads whole lines until there are batchBytes of them, or the end. Its err is io.EOF at the end.
 func readBatch(br *bufio.Reader, first int) *batch {
-	b := &batch{first: first, decoded: make(chan struct{})}
-	size := 0
-	for size < batchBytes && b.err == nil {
-		line, long, err := readLine(br)
-		b.err = err
-		if err != nil && len(line) == 0 && !long {
-			break
-		}
-		b.torn = err != nil
-		if long {
-			line = nil
-		}
-		b.lines = append(b.lines, line)
-		size += len(line) + 1
+	b := &batch{first: first, decoded: make(chan struct{}), buf: (*buffers.Get().(*[]byte))[:0]}
+	for len(b.buf) < batchBytes && len(b.ends) < batchBytes/64 && b.err == nil {
+		b.readLine(br)
 	}
 	return b
 }
 
-// readLine reads up to and without the newline. long: the line was over maxLine and is passed over.
-func readLine(br *bufio.Reader) (line []byte, long bool, err error) {
+// readLine adds one line to the batch, if there is one. One that is longer than maxLine is passed over.
+func (b *batch) readLine(br *bufio.Reader) {
+	start := len(b.buf)
+	long, some := false, false
+	var err error
 	for {
-		part, err := br.ReadSlice('\n')
-		if !long {
-			line = append(line, part...)
-		}
-		if len(line) > maxLine {
-			line, long = nil, true
+		var part []byte
+		part, err = br.ReadSlice('\n')
+		some = some || len(part) > 0
+		b.buf = append(b.buf, part...)
+		if len(b.buf)-start > maxLine {
+			b.buf, long = b.buf[:start], true
 		}
 		if err != bufio.ErrBufferFull {
-			return bytes.TrimSuffix(line, []byte{'\n'}), long, err
+			break
 		}
 	}
+	if err != nil {
+		b.err, b.torn = err, some
+	}
+	if !some {
+		return
+	}
+	if long {
+		b.buf = b.buf[:start]
+		b.ends = append(b.ends, -1-start)
+		return
+	}
+	if n := len(b.buf); err == nil {
+		b.buf = b.buf[:n-1]
+	}
+	b.ends = append(b.ends, len(b.buf))
 }
 
 func (b *batch) decode() {
-	b.records = make([]Record, 0, len(b.lines))
-	b.at = make([]int, 0, len(b.lines))
-	for i, line := range b.lines {
-		if line != nil && len(bytes.TrimSpace(line)) == 0 {
-			continue
+	b.records = make([]Record, 0, len(b.ends))
+	b.at = make([]int, 0, len(b.ends))
+	start := 0
+	for i, end := range b.ends {
+		var rec Record
+		var err error
+		if end < 0 {
+			err = fmt.Errorf("line is longer than %d bytes", maxLine)
+		} else {
+			line := b.buf[start:end]
+			start = end
+			if len(bytes.TrimSpace(line)) == 0 {
+				continue
+			}
+			rec, err = decodeLine(line)
 		}
-		rec, err := decodeLine(line)
 		if err != nil {
 			var syntax *json.SyntaxError
-			torn := b.torn && i == len(b.lines)-1 && errors.As(err, &syntax)
+			torn := b.torn && i == len(b.ends)-1 && errors.As(err, &syntax)
 			rec = &Bad{File: b.name, Line: b.first + i, Torn: torn, Err: err}
 		}
 		b.records = append(b.records, rec)
 		b.at = append(b.at, b.first+i)
 	}
-	b.lines = nil
+	if buf := b.buf; cap(buf) <= 4*batchBytes {
+		buffers.Put(&buf)
+	}
+	b.buf = nil
 }
 
 // decodeLine reads one line as the record its type says it is.
 func decodeLine(line []byte) (Record, error) {
-	if line == nil {
-		return nil, fmt.Errorf("line is longer than %d bytes", maxLine)
-	}
 	var rec Record
 	switch kind, err := lineType(line); {
 	case err != nil:

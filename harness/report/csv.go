@@ -95,7 +95,7 @@ func (r *Report) renderCSV(out io.Writer, _ int) error {
 						}
 					}
 					if !wrote {
-						copy(line[len(names):], (&cell{row: row}).values(&comparison{}, id))
+						copy(line[len(names):], row.emptyCell().values(&comparison{}, id))
 						if err := w.Write(line); err != nil {
 							return err
 						}
@@ -135,6 +135,9 @@ func (c *cell) values(m *comparison, run string) []string {
 
 // missingText says that a metric is not there in process runs that are ok.
 func (c *cell) missingText(m *comparison) string {
+	if m.name == "" {
+		return "error: nothing was measured though the case is ok"
+	}
 	return fmt.Sprintf("error: metric %s is missing though the case is ok", m.name)
 }
 

@@ -20,6 +20,7 @@ type jsonCase struct {
 	Keys     map[string]string   `json:"keys"`
 	Status   record.Status       `json:"status"`
 	Reason   string              `json:"reason,omitempty"`
+	Error    string              `json:"error,omitempty"`
 	Verified bool                `json:"verified"`
 	Crowded  bool                `json:"oversubscribed"`
 	Warnings []workloads.Warning `json:"warnings,omitempty"`
@@ -96,6 +97,9 @@ func (w *row) json(p *point, at int) jsonCase {
 	}
 	for _, kv := range w.keys() {
 		j.Keys[kv.Key] = kv.Value
+	}
+	if c := w.emptyCell(); len(p.metrics) == 0 && c.missing {
+		j.Error = c.missingText(&comparison{})
 	}
 	for _, m := range p.metrics {
 		if c := m.cells[at]; c.runs > 0 || c.missing {

@@ -102,7 +102,7 @@ func (s *section) markdownTable(n *notes) string {
 		}
 		for _, w := range p.rows {
 			if w.idle() && !everywhere[w.label+"\x00"+w.where()] || !w.idle() && len(shown) == 0 {
-				add(p.title, "-", (&cell{row: w}).line(&comparison{}, unit{"", 1}, n))
+				add(p.title, "-", w.emptyCell().line(&comparison{}, unit{"", 1}, n))
 			}
 		}
 	}

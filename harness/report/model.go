@@ -154,6 +154,11 @@ func (w *row) cell(name string) *cell {
 	return c
 }
 
+// emptyCell is the cell of a row at a point where no row has a metric.
+func (w *row) emptyCell() *cell {
+	return &cell{row: w, missing: slices.ContainsFunc(w.samples, func(s sample) bool { return s.status == record.OK })}
+}
+
 // sections groups a run's rows.
 func (u *run) sections() []*section {
 	for _, w := range u.rows {

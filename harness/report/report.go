@@ -11,6 +11,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -38,6 +39,7 @@ type Report struct {
 	runs   []*run
 	bad    []string
 	intern map[string]string
+	maps   map[string][]map[string]string // see shared
 }
 
 // run is the cases of one header.
@@ -95,7 +97,7 @@ type value struct {
 
 // New makes an empty report.
 func New() *Report {
-	return &Report{intern: map[string]string{}}
+	return &Report{intern: map[string]string{}, maps: map[string][]map[string]string{}}
 }
 
 // Load reads all records of a run file or folder into a report.
@@ -154,14 +156,30 @@ func (r *Report) ownMap(m map[string]string) map[string]string {
 	return out
 }
 
+// shared returns a copy of m that is shared with equal maps of this kind: a run has many rows of few
+// configurations.
+func (r *Report) shared(kind string, m map[string]string) map[string]string {
+	known := r.maps[kind]
+	for _, k := range known {
+		if maps.Equal(k, m) {
+			return k
+		}
+	}
+	own := r.ownMap(m)
+	if len(known) < 64 {
+		r.maps[r.own(kind)] = append(known, own)
+	}
+	return own
+}
+
 func (r *Report) addCase(u *run, c *record.Case) {
 	u.records++
 	w := u.byID[c.ID]
 	if w == nil {
 		w = &row{
 			id: strings.Clone(c.ID), workload: r.own(c.Workload), backend: r.own(c.Backend), nic: r.own(c.NIC),
-			device: r.own(c.Device), axes: r.ownMap(c.Axes), config: r.ownMap(c.Config),
-			nicConfig: r.ownMap(c.NICConfig), ranks: c.Ranks, seed: c.Seed,
+			device: r.own(c.Device), axes: r.ownMap(c.Axes), config: r.shared(c.Backend, c.Config),
+			nicConfig: r.shared("", c.NICConfig), ranks: c.Ranks, seed: c.Seed,
 		}
 		u.byID[w.id] = w
 		u.rows = append(u.rows, w)
@@ -271,4 +289,29 @@ func (r *Report) Render(w io.Writer, format string, width int) error {
 		}
 	}
 	return nil
+}
+
+// Errors are the lines that could not be read, each with file and line.
+func (r *Report) Errors() []string { return slices.Clone(r.bad) }
+
+// Failed counts the cases that make a run fail: failed, timed out, not verified, or without a metric that they
+// should have. Skipped and unsafe ones do not.
+func (r *Report) Failed() int {
+	n := 0
+	for _, u := range r.runs {
+		for _, s := range u.sections() {
+			for _, p := range s.points {
+				for i, w := range p.rows {
+					missing := len(p.metrics) == 0 && w.emptyCell().missing
+					for _, m := range p.metrics {
+						missing = missing || m.cells[i].missing
+					}
+					if missing || w.status == record.Failed || w.status == record.Timeout || w.status == record.Unverified {
+						n++
+					}
+				}
+			}
+		}
+	}
+	return n
 }

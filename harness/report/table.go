@@ -21,7 +21,10 @@ import (
 var columns = []string{"", "nic/dev", "median", "range", "p99", "ratio", "gap", "n", "check"}
 
 const (
-	minLabel    = 18 // narrowest first column
+	whereColumn = 1
+	rangeColumn = 3
+	checkColumn = 8
+	minLabel    = 18 // narrowest first column, but for absurd numbers
 	chunkLines  = 512
 	placeholder = "\x01" // marks a line that is replaced by one over the full width
 	bestMark    = "* "
@@ -170,8 +173,7 @@ func (p *point) unmeasured(n *notes, width int) []line {
 		if out == nil {
 			out = append(out, line{full: wrap(clean(p.title+" nothing measured"), width, "", "    ")})
 		}
-		c := &cell{row: w}
-		out = append(out, c.line(&comparison{}, unit{"", 1}, n))
+		out = append(out, w.emptyCell().line(&comparison{}, unit{"", 1}, n))
 	}
 	return out
 }
@@ -323,12 +325,17 @@ func columnWidths(tables [][]line, width, gutter int) (widths []int, fits bool) 
 	}
 	fits = widths[0]+used <= width
 	widths[0] = min(widths[0], max(width-used, minLabel))
-	// What the numbers leave too little room for is wrapped; only absurd names get this far.
-	for _, i := range []int{1, len(columns) - 1} {
+	// What the numbers leave too little room for is wrapped; only absurd names and numbers get this far.
+	for _, shrink := range []struct{ column, least int }{
+		{whereColumn, len("soft/host")}, {checkColumn, len("timeout")}, {rangeColumn, len("1.00e-10..")}, {0, 8},
+	} {
+		i := shrink.column
 		if over := widths[0] + used - width; over > 0 {
 			old := widths[i]
-			widths[i] = max(old-over, min(old, len("soft/host")))
-			used -= old - widths[i]
+			widths[i] = max(old-over, min(old, shrink.least))
+			if i > 0 {
+				used -= old - widths[i]
+			}
 		}
 	}
 	return widths, fits
@@ -407,6 +414,7 @@ func fit(s string, width int, first, rest string) string {
 	if textWidth(first)+textWidth(s) <= width {
 		return first + s
 	}
+	s = strings.ReplaceAll(s, "..", ".. ") // a range breaks there
 	return strings.Join(wrap(s, width, first, rest), "\n")
 }
 
