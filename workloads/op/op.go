@@ -35,7 +35,7 @@ func (Workload) Method() string {
 	return `One device thread of rank 0 works on rank 1; other ranks only join the barriers at both ends.
 issue: a round is ` + "`posts`" + ` back-to-back operations, timed from before the first to after the last, divided by their number; the ring is flushed between rounds, outside the timed part. The value of a process run is the median over the rounds. posts must stay below the backend's queue depth, or the value includes waits for slots. For atomic it is an add without result.
 put_completion (put, put_signal): per operation, from before the put until flush to rank 1 returns. completion (read, atomic): per operation, get and flush, or a fetch-and-add until its old value is here.
-rtt (put, put_signal): per operation, from before rank 0's message until rank 0 sees rank 1's answer of the same size, each stack with its own notification (put: notify; put_signal: a put with a signal behind it). one_way is rtt / 2, never a time across two clocks.
+rtt (put, put_signal): per operation, from before rank 0's message until rank 0 sees rank 1's answer of the same size, each stack with its own notification (put: notify; put_signal: a put with a signal behind it). one_way is rtt / 2, never a time across two clocks. Every 64 echoes both ranks flush, after the sample, so that no ring fills.
 All samples are taken by clock64 on the posting thread and converted with the tick rate that the loop itself measures against globaltimer. Warm-up operations come first in the same loop and are dropped.
 Timer check: a second echo loop in which rank 1 answers 50 us later must move the median round trip by 49.6 to 50.3 us; otherwise the row carries the warning timer_check.`
 }
@@ -381,6 +381,7 @@ func (j *job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 	}
 	for _, c := range results[0].Counters {
 		if c.Name == "slot_waits" && c.Value > 0 {
+			// All other loops flush before the ring can fill.
 			s.Warnings = append(s.Warnings, workloads.Warning{
 				Code: "slot_wait",
 				Text: fmt.Sprintf("issue includes %d waits for a free slot: posts=%d does not fit the queue", c.Value, j.posts),
