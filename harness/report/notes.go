@@ -169,8 +169,10 @@ func machineText(m *record.Machine, others int) string {
 	if s := cpu("model"); s != "" {
 		a = append(a, s)
 	}
-	if s := cpu("allowed"); s != "" {
+	if s := cpu("cpus"); s != "" {
 		a = append(a, s+" CPUs allowed")
+	} else if s := cpu("allowed"); s != "" {
+		a = append(a, "CPUs allowed: "+s)
 	}
 	if s := cpu("governor"); s != "" && s != "unknown" {
 		a = append(a, "governor "+s)
@@ -228,23 +230,37 @@ func (u *run) claimLine() string {
 	return fmt.Sprintf("%s: %s of %s: they support no claim about hardware", strings.Join(labels, ", "), of, strings.Join(times, " / "))
 }
 
-// everyLines are the warnings that all measured rows share.
+// everyLines are the warnings that all measured rows share. Their texts may differ in numbers.
 func (u *run) everyLines(n *notes) []string {
-	var out []string
-	seen := map[string]bool{}
+	var codes []string
+	texts := map[string][]string{}
 	for _, w := range u.rows {
-		if !w.measured {
-			continue
-		}
 		for _, warn := range w.warnings {
-			if n.silent[warn.Code] && !seen[warn.Code] {
-				seen[warn.Code] = true
-				out = append(out, fmt.Sprintf("every row: %s: %s", warn.Code, warn.Text))
+			if !w.measured || !n.silent[warn.Code] {
+				continue
+			}
+			if texts[warn.Code] == nil {
+				codes = append(codes, warn.Code)
+			}
+			if !slices.Contains(texts[warn.Code], warn.Text) && len(texts[warn.Code]) <= maxTexts {
+				texts[warn.Code] = append(texts[warn.Code], warn.Text)
 			}
 		}
 	}
+	slices.Sort(codes)
+	var out []string
+	for _, code := range codes {
+		list := texts[code]
+		if len(list) > maxTexts {
+			list = append(list[:maxTexts:maxTexts], "...")
+		}
+		out = append(out, fmt.Sprintf("every row: %s: %s", code, strings.Join(list, " / ")))
+	}
 	return out
 }
+
+// maxTexts is how many texts of one warning are said.
+const maxTexts = 3
 
 // totalLines say how complete the run is.
 func (u *run) totalLines() []string {

@@ -31,7 +31,7 @@ var floors = []string{"minigda", "miniproxy"}
 // IsFloor says whether a backend is one of the floors.
 func IsFloor(backend string) bool { return slices.Contains(floors, backend) }
 
-// oversubscribed is the warning code of rows with more threads than CPUs.
+// oversubscribed is the warning code, and the key in a record's host part, of rows with more threads than CPUs.
 const oversubscribed = "oversubscribed"
 
 // Report is a model of records. The zero value is not usable; see New.
@@ -218,16 +218,10 @@ func (r *Report) sample(c *record.Case) sample {
 	return s
 }
 
-// crowded says whether more threads wanted to run than there were CPUs.
+// crowded says whether more threads wanted to run than there were CPUs, as the run found.
 func crowded(c *record.Case) bool {
-	for _, w := range c.Warnings {
-		if w.Code == oversubscribed {
-			return true
-		}
-	}
-	cpus, ok := c.Host["cpus"].(float64)
-	threads, ok2 := c.Host["runnable_threads"].(float64)
-	return ok && ok2 && threads > cpus
+	return c.Host[oversubscribed] == true ||
+		slices.ContainsFunc(c.Warnings, func(w workloads.Warning) bool { return w.Code == oversubscribed })
 }
 
 // reasonText is why a record is not ok, in one line.
@@ -236,7 +230,7 @@ func reasonText(c *record.Case) string {
 	if c.Stage != "" && c.Status != record.Skipped && c.Status != record.Unsafe {
 		text += " (stage " + c.Stage + ")"
 	}
-	if v := c.Verify; c.Status == record.Unverified && v != nil && v.Wrong > 0 {
+	if v := c.Verify; c.Status == record.Unverified && v != nil && v.Wrong > 0 && !strings.Contains(text, "bytes wrong") {
 		text += fmt.Sprintf(": %d of %d bytes wrong", v.Wrong, v.Checked)
 		if v.First != "" {
 			text += ", first " + v.First

@@ -25,7 +25,7 @@ func newSynth(repeat, cases int) *synth {
 		Type: "run", Schema: record.Schema, ID: "20261129-173000-4f1c", Time: synthStart, Gic: "0.1.0",
 		Command: []string{"gic", "run"}, Suite: "quick", Seed: 1, Ranks: 2, Repeat: repeat, Cases: cases, Launch: "local",
 		Host: record.Machine{Hostname: "laptop", OS: "linux", Kernel: "6.12.9", CPU: map[string]any{
-			"model": "AMD Ryzen 7 7840U", "allowed": 2.0, "governor": "performance",
+			"model": "AMD Ryzen 7 7840U", "allowed": "0-1", "cpus": 2.0, "governor": "performance",
 		}},
 		Defaults: map[string]map[string]string{
 			"minigda":   {"batch": "1", "inline": "auto", "order": "seq_cst", "qps": "1", "sharing": "exclusive"},
@@ -63,7 +63,7 @@ func (s *synth) add(repeat int, sp spec) {
 			NIC: "soft", NICConfig: map[string]string{"engine": "cpu", "profile": "none"}, Device: "host", Ranks: 2, Seed: 1,
 			Start: synthStart.Add(time.Duration(s.order) * time.Second), Duration: 0.1, Status: record.OK,
 			Verify: &workloads.Verification{Checked: 65536},
-			Host:   map[string]any{"cpus": 2.0, "runnable_threads": 4.0},
+			Host:   map[string]any{"cpus": 2.0, "runnable_threads": 4.0, "oversubscribed": true},
 		}
 		drift := math.Exp(0.03 * s.rng.NormFloat64()) // of this process
 		for _, m := range sp.metrics {
@@ -217,7 +217,7 @@ func trouble() []record.Record {
 					sp.edit = fail(record.Timeout, "rank 0: no progress for 10s", "wait for completion", 0)
 				case "relaxed warp 16":
 					sp.edit = func(c *record.Case) {
-						c.Status, c.Reason = record.Unverified, "payload differs"
+						c.Status, c.Reason = record.Unverified, "path proof: wqe_write is 0, the message list makes 1000"
 						c.Verify = &workloads.Verification{Checked: 65536, Wrong: 24, First: "offset 4096: 0x00, want 0x5a"}
 					}
 				case "relaxed exclusive 1":
@@ -232,7 +232,7 @@ func trouble() []record.Record {
 							Text: fmt.Sprintf("a delay of 50 us showed as %.1f us", 50.6+float64(c.Index)/10)})
 					}
 				case "release exclusive 1":
-					sp.edit = func(c *record.Case) { c.Host["runnable_threads"] = 2.0 }
+					sp.edit = func(c *record.Case) { delete(c.Host, "oversubscribed") }
 				case "release exclusive 16":
 					sp.edit = func(c *record.Case) { c.Verify = nil }
 				}

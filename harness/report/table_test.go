@@ -578,7 +578,7 @@ func TestClaimLine(t *testing.T) {
 		records := rowsOf(workloads.Time, map[string][]float64{"minigda 1": {1}}, func(_ string, c *record.Case) {
 			c.NIC, c.Device = tc.nic, tc.device
 			if tc.crowded {
-				c.Host = map[string]any{"cpus": 2.0, "runnable_threads": 3.0}
+				c.Host = map[string]any{"oversubscribed": true}
 			}
 		})
 		for _, format := range []string{"table", "markdown", "nccl-tests", "json"} {
