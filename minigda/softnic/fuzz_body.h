@@ -85,7 +85,7 @@ static uint32_t fuzz_key(struct fuzz *f, struct fuzz_input *in, int node) {
 
 static uint32_t fuzz_bytes(struct fuzz_input *in) {
     uint8_t how = fuzz_u8(in);
-    return how < 248 ? 1 + how % 64 : fuzz_u32(in);
+    return how < 248 ? 1u + how % 64 : fuzz_u32(in);
 }
 
 /* A segment's place in the ring, counted from the WQE's first. */
