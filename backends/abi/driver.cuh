@@ -239,7 +239,8 @@ template <class F> int launch_host(uint32_t agents, uint32_t lanes, F kernel) {
 }
 
 // Parse, launch, complete, collect. `h` is the adapter's device handle.
-//   int prepare(uint32_t agents, H &h)   before the launch: refuse, or size per-agent resources
+//   int prepare(uint32_t agents, H &h)   before the launch: size per-agent resources, or refuse (-ENOTSUP: a
+//   combination of thread count and configuration that cannot be is a skipped row, not a failure)
 //   int done(uint32_t agents, H &h, int status)   after the last agent has returned; its status is the run's
 // Each agent ends with a quiet, so that on return all that this rank posted is complete.
 template <class W, class H, class P, class D>
@@ -252,7 +253,7 @@ int drive(H h, const struct gic_run *run, Results &results, P prepare, D done) {
     if (int rc = in.check())
         return rc;
     if (in.agents == 0 && (in.threads == 0 || in.threads % h.lanes != 0))
-        return fail(-EINVAL, "%s: threads=%u is not a positive multiple of the %u lanes of a warp", W::name,
+        return fail(-ENOTSUP, "%s: threads=%u is not a positive multiple of the %u lanes of a warp", W::name,
                     in.threads, h.lanes);
     uint32_t agents = in.agents ? in.agents : in.threads / h.lanes;
     if (int rc = prepare(agents, h))

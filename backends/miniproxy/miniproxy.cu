@@ -142,10 +142,10 @@ int read_window(struct gic_session *s, uint64_t offset, void *dst, size_t bytes)
 
 int prepare(struct gic_session *s, uint32_t agents) {
     if (!s->attr.shared && agents > s->attr.rings)
-        return gic::fail(-EINVAL, "ring_mode=private: %u device threads for rings=%u; want a ring for each",
+        return gic::fail(-ENOTSUP, "ring_mode=private: %u device threads for rings=%u; want a ring for each",
                          agents, s->attr.rings);
     if (agents > proxy::MAX_SHARED_AGENTS)
-        return gic::fail(-EINVAL, "%u device threads: want at most %u", agents, proxy::MAX_SHARED_AGENTS);
+        return gic::fail(-ENOTSUP, "%u device threads: want at most %u", agents, proxy::MAX_SHARED_AGENTS);
     s->agents = agents;
     return 0;
 }

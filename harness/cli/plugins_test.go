@@ -265,3 +265,27 @@ func TestQuick(t *testing.T) {
 	}
 	noTraces(t)
 }
+
+// Axes and keys that are each allowed but make no sense together are rows with their reason, not failures.
+func TestCombinationsThatCannotBe(t *testing.T) {
+	withPlugins(t)
+	for _, tt := range []struct{ workload, backend, reason string }{
+		{"rate:threads=8,messages=64", "minigda:qps=2", "8 device threads but qps=2"},
+		{"rate:threads=8,messages=64", "minigda:sharing=warp", "not a positive multiple of the 32 lanes"},
+		{"rate:threads=8,messages=64", "miniproxy:rings=2", "8 device threads for rings=2"},
+		{"rate:threads=1,messages=64", "minigda:batch=64,depth=64", "depth"},
+		{"op:size=8", "miniproxy:workers=8,rings=4", "workers=8 with rings=4"},
+		{"op:size=8", "miniproxy:ring_mode=shared,handoff=tuned", "a tuned ring has one producer"},
+		{"op:size=8", "miniproxy:depth=100", "power of two"},
+	} {
+		dir := filepath.Join(t.TempDir(), "out")
+		status, _, stderr := gic(t, "run", "--workload", tt.workload, "--backend", tt.backend, "--repeat", "1", "--out", dir)
+		if status != exitOK {
+			t.Errorf("%s on %s: status %d, stderr %s", tt.workload, tt.backend, status, stderr)
+			continue
+		}
+		if _, cases := readRunFile(t, dir); len(cases) != 1 || cases[0].Status != record.Skipped || !strings.Contains(cases[0].Reason, tt.reason) {
+			t.Errorf("%s on %s: %+v, want skipped: %s", tt.workload, tt.backend, cases[0], tt.reason)
+		}
+	}
+}
