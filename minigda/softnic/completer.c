@@ -41,8 +41,8 @@ static int cq_push(struct cq *cq, struct mlx5_cqe *cqe, uint8_t cqe_opcode) {
     return written;
 }
 
-void completer_cqe(struct worker *w, struct qp *qp, uint16_t index, uint8_t opcode, uint32_t bytes,
-                   int syndrome) {
+int completer_cqe(struct worker *w, struct qp *qp, uint16_t index, uint8_t opcode, uint32_t bytes,
+                  int syndrome) {
     union {
         struct mlx5_cqe ok;
         struct mlx5_cqe_err err;
@@ -62,14 +62,15 @@ void completer_cqe(struct worker *w, struct qp *qp, uint16_t index, uint8_t opco
         qp->n.error_cqes += syndrome != 0;
         if (UNLIKELY(w->nic->trace.records != NULL))
             trace_cqe(w, qp, index, cqe_opcode, syndrome);
-        return;
+        return 1;
     }
     /* As on hardware a CQ that overran takes no more CQEs and its QPs cannot go on. */
     qp->n.cqes_lost++;
-    qp->state = SOFTNIC_QP_ERROR;
+    __atomic_store_n(&qp->state, SOFTNIC_QP_ERROR, __ATOMIC_RELEASE);
+    return 0;
 }
 
 void completer_fail(struct worker *w, struct qp *qp, uint16_t index, uint8_t opcode, int syndrome) {
-    qp->state = SOFTNIC_QP_ERROR;
+    __atomic_store_n(&qp->state, SOFTNIC_QP_ERROR, __ATOMIC_RELEASE);
     completer_cqe(w, qp, index, opcode, 0, syndrome);
 }

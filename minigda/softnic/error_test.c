@@ -306,6 +306,28 @@ static void test_reset(void) {
     }
 }
 
+/* Bug: the record after a reset held the same value as before it, nobody had looked in between, and the work was
+ * never found. As many WQEs as before, any number, both ways of watching. */
+static void test_reset_same_count(void) {
+    for (uint32_t count = 1; count <= RIG_DEPTH; count++)
+        for (int watch = 0; watch < 2; watch++) {
+            struct rig r = rig_make((struct softnic_attr){
+                .clock = SOFTNIC_VIRTUAL, .watch = watch ? SOFTNIC_WATCH_DBR : SOFTNIC_WATCH_BELL});
+            struct rig_qp *q = r.qp;
+            for (uint32_t lap = 0; lap < 3; lap++) {
+                for (uint32_t i = 0; i < count; i++)
+                    rig_nop(q, 8);
+                rig_ring(q);
+                softnic_advance(r.nic[0], 0);
+                CHECK_OK(q, (lap + 1) * count - 1, 0x00, count - 1);
+                memset(q->dbr, 0, 8);
+                q->posted = 0;
+                MUST(softnic_qp_reset(r.nic[0], q->qpn));
+            }
+            rig_free(&r);
+        }
+}
+
 /* A peer that is gone does not answer: retries are exhausted. */
 static void test_peer_gone(void) {
     struct rig r = rig_virtual();
@@ -389,6 +411,7 @@ int main(void) {
     test_stale_key();
     test_index_out_of_range();
     test_reset();
+    test_reset_same_count();
     test_peer_gone();
     test_arguments();
     return test_end("error_test");

@@ -249,14 +249,16 @@ uint8_t *mr_resolve(struct worker *w, uint32_t node, uint32_t key, uint64_t va, 
 /* uar.c */
 int uar_scan(struct worker *w);
 void uar_watch(struct worker *w, struct qp *qp);
+void uar_rewatch(struct worker *w, const struct qp *qp);
 
 /* requester.c */
 /* Serves a QP: 1 when it must be looked at again without a new doorbell. next: whose WQEs come after. */
 int requester_serve(struct worker *w, struct qp *qp, const struct qp *next);
 
 /* completer.c */
-void completer_cqe(struct worker *w, struct qp *qp, uint16_t index, uint8_t opcode, uint32_t bytes,
-                   int syndrome);
+/* 0 when the CQ overran: the CQE is lost and the QP in the error state. */
+int completer_cqe(struct worker *w, struct qp *qp, uint16_t index, uint8_t opcode, uint32_t bytes,
+                  int syndrome);
 void completer_fail(struct worker *w, struct qp *qp, uint16_t index, uint8_t opcode, int syndrome);
 
 /* worker.c */

@@ -106,6 +106,7 @@ int softnic_qp_reset(struct softnic *nic, uint32_t qpn) {
     qp->stopped = STOPPED_NOT;
     qp->last_land_ps = qp->last_done_ps = qp->fetch_ps = qp->response_ps = 0;
     qp->state = qp->connected ? SOFTNIC_QP_RTS : SOFTNIC_QP_INIT;
+    uar_rewatch(&nic->workers[qp->index % nic->worker_count], qp);
     look_again(nic, qp);
     nic_unpause(nic);
     return 0;

@@ -133,6 +133,34 @@ static void test_cq_overrun(void) {
     }
 }
 
+/* Bug: what was announced together with the WQE whose CQE was lost went on being executed. */
+static void test_cq_overrun_stops(void) {
+    for (int timed = 0; timed < 2; timed++) {
+        struct rig r = rig_make((struct softnic_attr){
+            .clock = SOFTNIC_VIRTUAL,
+            .watch = SOFTNIC_WATCH_DBR,
+            .profile = {.latency_ns = timed ? 100 : 0, .message_rate = timed ? 1e6 : 0}});
+        struct rig_qp *q = rig_qp_add(r.nic[0], 1, 0, 1);
+        put32(q->cq_dbr, 0xffffff & -(RIG_CQ_DEPTH - 2)); /* two free */
+        for (uint32_t i = 0; i < 6; i++)
+            rig_write_inline(q, r.mem[1] + i, r.key[1], "x", 1, 8);
+        rig_ring(q);
+        softnic_advance(r.nic[0], 100000);
+        CHECK_OK(q, 1, 0x08, 1);
+        CHECK(!rig_cqe_there(q, 2));
+        for (uint32_t i = 0; i < 6; i++)
+            CHECK_EQ(r.mem[1][i], i < 3 ? 'x' : 0);
+        struct softnic_counters n;
+        MUST(softnic_counters_get(r.nic[0], q->qpn, &n));
+        CHECK_EQ(n.wqes, 3);
+        CHECK_EQ(n.flushed, 3);
+        CHECK_EQ(n.cqes, 2);
+        CHECK_EQ(n.cqes_lost, 4);
+        free(q);
+        rig_free(&r);
+    }
+}
+
 /* WAIT {0, 0, index, cqn}: what stands behind it starts when that CQ has the CQE of that index. */
 static void post_wait(struct rig_qp *q, uint32_t index, uint32_t cqn) {
     rig_ctrl(q, 0x0f, 0, 2, 0);
@@ -374,6 +402,7 @@ int main(void) {
     test_depths();
     test_collapsed();
     test_cq_overrun();
+    test_cq_overrun_stops();
     test_wait(0);
     test_wait(700);
     test_wait_deadlock();

@@ -166,7 +166,8 @@ static int serve_now(struct worker *w, struct qp *qp, const struct qp *next) {
         t.payload += wqe.bytes;
         if (head.fm_ce_se & MLX5_CTRL_CQ_UPDATE) {
             uint32_t bytes = wqe.action == WQE_WRITE ? 0 : wqe.bytes;
-            completer_cqe(w, qp, (uint16_t)cons, head.opcode, bytes, 0);
+            if (UNLIKELY(!completer_cqe(w, qp, (uint16_t)cons, head.opcode, bytes, 0)))
+                end = left; /* nothing behind a lost CQE is executed */
         }
         cons += wqe.blocks;
         left -= wqe.blocks;
@@ -179,6 +180,8 @@ static int serve_now(struct worker *w, struct qp *qp, const struct qp *next) {
         qp->cons += wqe.blocks;
         return flush(w, qp);
     }
+    if (UNLIKELY(qp->state == SOFTNIC_QP_ERROR))
+        return flush(w, qp);
     return again || left > 0 || bell_is_ahead(nic, qp);
 }
 
@@ -299,9 +302,13 @@ static int complete_due(struct worker *w, struct qp *qp) {
             qp->cons = qp->done + pend->blocks; /* flush() walks the rest in the driver's queue */
             return 1;
         }
-        if (pend->fm_ce_se & MLX5_CTRL_CQ_UPDATE)
-            completer_cqe(w, qp, (uint16_t)qp->done, pend->opcode, pend->bytes, 0);
+        int lost = (pend->fm_ce_se & MLX5_CTRL_CQ_UPDATE) &&
+                   !completer_cqe(w, qp, (uint16_t)qp->done, pend->opcode, pend->bytes, 0);
         qp->done += pend->blocks;
+        if (lost) {
+            qp->cons = qp->done;
+            return 1;
+        }
     }
     return 0;
 }

@@ -23,6 +23,12 @@ void uar_watch(struct worker *w, struct qp *qp) {
     __atomic_store_n(&w->count, w->count + 1, __ATOMIC_RELEASE);
 }
 
+/* After a reset the record may soon hold the very value it had when it was last looked at. */
+void uar_rewatch(struct worker *w, const struct qp *qp) {
+    struct watch *watch = &w->watch[qp->index / w->nic->worker_count];
+    watch->last = watch_load(w->nic, watch->word);
+}
+
 /* Serves queue j of n while the memory that the next two will need is on its way: a cold queue costs some
  * six misses, which would otherwise add up one after the other. */
 static void serve(struct worker *w, struct qp **rung, uint32_t j, uint32_t n) {
