@@ -96,14 +96,14 @@ func (c *catalog) path(name string) (string, error) {
 
 // probe asks a backend, in another process, whether each configuration can run here. When the question itself
 // kills the process nothing is known beforehand: then the ranks will show it, and the record says how.
-func (c *catalog) probe(ctx context.Context, name string, opens []backends.Open) []probeAnswer {
-	var answers []probeAnswer
+func (c *catalog) probe(ctx context.Context, name string, opens []backends.Open) []plan.Refusal {
+	var answers []plan.Refusal
 	path, err := c.path(name)
 	if err == nil {
 		err = ask(ctx, &answers, probeRequest{name, path, opens}, "probe")
 	}
 	if err != nil || len(answers) != len(opens) {
-		return make([]probeAnswer, len(opens))
+		return make([]plan.Refusal, len(opens))
 	}
 	return answers
 }

@@ -15,6 +15,7 @@ import (
 	"gic/backends"
 	"gic/backends/plugin"
 	"gic/harness/machine"
+	"gic/harness/plan"
 	"gic/harness/run"
 )
 
@@ -36,14 +37,6 @@ type probeRequest struct {
 	Name  string          `json:"name"`
 	Path  string          `json:"path"` // empty for a backend that is part of gic
 	Opens []backends.Open `json:"opens"`
-}
-
-// probeAnswer is the outcome for one of them.
-type probeAnswer struct {
-	// Reason is why it cannot run; empty when it can.
-	Reason string `json:"reason"`
-	// Invalid is set when the configuration makes no sense, on any machine.
-	Invalid bool `json:"invalid"`
 }
 
 // ask runs a hidden command of gic in its own process and decodes its answer.
@@ -156,14 +149,23 @@ func (a *app) probe(args []string) error {
 	if err != nil {
 		return err
 	}
-	answers := make([]probeAnswer, len(req.Opens))
+	answers := make([]plan.Refusal, len(req.Opens))
 	for i, o := range req.Opens {
 		if err := b.Probe(o); err != nil {
-			reason := strings.TrimSuffix(oneLine(err), ": "+backends.ErrNotSupported.Error())
-			answers[i] = probeAnswer{reason, !errors.Is(err, backends.ErrNotSupported)}
+			answers[i] = refusal(err)
 		}
 	}
 	return a.reply(answers)
+}
+
+// refusal keeps of a probe's error what the reason of a row needs: the row names the backend already.
+func refusal(err error) plan.Refusal {
+	reason := strings.TrimSuffix(oneLine(err), ": "+backends.ErrNotSupported.Error())
+	var pe *plugin.Error
+	if errors.As(err, &pe) {
+		reason = strings.Join(strings.Fields(pe.Text), " ")
+	}
+	return plan.Refusal{Reason: reason, Invalid: !errors.Is(err, backends.ErrNotSupported)}
 }
 
 // openBackend gives the backend itself, in a process made for that.

@@ -329,6 +329,7 @@ func TestBadInput(t *testing.T) {
 		{run("--nic", "soft:engin=cpu"), []string{`"engin"`, "it has: engine"}},
 		{run("--nic-profile", "cx9"), []string{"profile=cx9", "allowed: none|cx7-200"}},
 		{run("--nic", "none", "--nic-profile", "cx7-200"), []string{"--nic-profile cx7-200", "--nic none"}},
+		{run("--rendezvous", "node1:7000"), []string{"--rendezvous node1:7000", "mpirun, srun or torchrun"}},
 		{run("--out", dir+"/done"), []string{dir + "/done", "allowed: another folder", "--resume"}},
 		{run("--workload", "op", "--backend", "fake", "--nic", "none", "--out", garbage+"/sub"), []string{"garbage.jsonl/sub", "not a directory"}},
 		{run("--resume", dir), []string{dir, "has no run.jsonl"}},

@@ -37,6 +37,10 @@ DIR/run.jsonl; and prints the rows side by side. What cannot run here is a row w
 A workload has axes, a backend has keys; ` + "`gic list`" + ` shows both. Several values are written v|v
 (quote the | for the shell) or as a range: 1..4, 0..100+25, 8..64K*2. Every combination is measured.
 
+Under mpirun, srun or torchrun every started gic becomes the agent of one rank; the first one plans,
+writes and prints. Environment: GIC_PLUGIN_PATH folders with lib<backend>.so; GIC_RENDEZVOUS and
+GIC_SOCKET_IFNAME where agents meet; GIC_TOKEN_FILE or GIC_TOKEN the secret they share.
+
 Exit status: 0 all cases ok or skipped; 1 a case failed, timed out or could not be verified; 2 the
 request makes no sense, nothing was started; 130 interrupted, the records so far are kept.
 `

@@ -121,7 +121,7 @@ func TestNICProfilesAreThoseOfTheNIC(t *testing.T) {
 		}
 		nic.Config["profile"] = p.Name
 		req := plan.Request{Ranks: 2, Device: "host", NIC: nic}
-		reason := cat.reasons(context.Background(), "minigda", []map[string]string{config}, req)[0]
+		reason := cat.refusals(context.Background(), "minigda", []map[string]string{config}, req)[0].Reason
 		if known := p.Name != "no-such-model"; known != (reason == "") {
 			t.Errorf("profile %s: minigda says %q", p.Name, reason)
 		}
@@ -266,6 +266,28 @@ func TestQuick(t *testing.T) {
 	noTraces(t)
 }
 
+// Keys that make no sense together are a usage error when nothing else is asked for.
+func TestConfigurationsThatCannotBe(t *testing.T) {
+	withPlugins(t)
+	for _, tt := range []struct{ backend, reason string }{
+		{"miniproxy:workers=8,rings=4", "workers=8 with rings=4"},
+		{"miniproxy:ring_mode=shared,handoff=tuned", "a tuned ring has one producer"},
+		{"miniproxy:depth=100", "depth=100: want a power of two"},
+		{"minigda:depth=100", "depth=100"},
+		{"minigda:batch=64,depth=64", "depth=64: batch=64"},
+	} {
+		status, stdout, stderr := gic(t, "run", "--workload", "op", "--backend", tt.backend, "--dry-run")
+		if status != exitUsage || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, tt.reason) {
+			t.Errorf("%s: status %d, stdout %q, stderr %q, want one line with %q", tt.backend, status, stdout, stderr, tt.reason)
+		}
+		// Beside one that makes sense it is a row.
+		status, stdout, stderr = gic(t, "run", "--workload", "op", "--backend", tt.backend, "--backend", "minigda", "--dry-run")
+		if status != exitOK || !strings.Contains(stdout, tt.reason) {
+			t.Errorf("%s beside minigda: status %d, stdout %q, stderr %q", tt.backend, status, stdout, stderr)
+		}
+	}
+}
+
 // Axes and keys that are each allowed but make no sense together are rows with their reason, not failures.
 func TestCombinationsThatCannotBe(t *testing.T) {
 	withPlugins(t)
@@ -273,10 +295,6 @@ func TestCombinationsThatCannotBe(t *testing.T) {
 		{"rate:threads=8,messages=64", "minigda:qps=2", "8 device threads but qps=2"},
 		{"rate:threads=8,messages=64", "minigda:sharing=warp", "not a positive multiple of the 32 lanes"},
 		{"rate:threads=8,messages=64", "miniproxy:rings=2", "8 device threads for rings=2"},
-		{"rate:threads=1,messages=64", "minigda:batch=64,depth=64", "depth"},
-		{"op:size=8", "miniproxy:workers=8,rings=4", "workers=8 with rings=4"},
-		{"op:size=8", "miniproxy:ring_mode=shared,handoff=tuned", "a tuned ring has one producer"},
-		{"op:size=8", "miniproxy:depth=100", "power of two"},
 	} {
 		dir := filepath.Join(t.TempDir(), "out")
 		status, _, stderr := gic(t, "run", "--workload", tt.workload, "--backend", tt.backend, "--repeat", "1", "--out", dir)

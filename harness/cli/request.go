@@ -42,8 +42,8 @@ func (r *runFlags) request(ctx context.Context, world int) (*plan.Plan, *catalog
 	req := plan.Request{Suite: suite, Seed: r.seed, Ranks: ranks, Repeat: cmp.Or(r.repeat.value, suite.Repeat, defaultRepeat),
 		NIC: nic, Workloads: workloadList(), Backends: cat.planBackends()}
 	req.Device = r.pickDevice(ctx, cat, named, req)
-	req.Probe = func(name string, configs []map[string]string) []string {
-		return cat.reasons(ctx, name, configs, req)
+	req.Probe = func(name string, configs []map[string]string) []plan.Refusal {
+		return cat.refusals(ctx, name, configs, req)
 	}
 	p, err := plan.Expand(req)
 	if err != nil {
@@ -99,16 +99,15 @@ func (r *runFlags) pickDevice(ctx context.Context, cat *catalog, named map[strin
 	req.Device = "cuda"
 	for name, info := range cat.infos {
 		if named[name] && info.Caps&backends.CapCUDADevice != 0 && cudaDevices() > 0 &&
-			cat.reasons(ctx, name, []map[string]string{plan.Defaults(info.Keys)}, req)[0] == "" {
+			cat.refusals(ctx, name, []map[string]string{plan.Defaults(info.Keys)}, req)[0].Reason == "" {
 			return "cuda"
 		}
 	}
 	return "host"
 }
 
-// reasons says why configurations of a backend cannot run here; empty for one that can.
-func (c *catalog) reasons(ctx context.Context, name string, configs []map[string]string, req plan.Request) []string {
-	reasons := make([]string, len(configs))
+// refusals says why configurations of a backend cannot run here.
+func (c *catalog) refusals(ctx context.Context, name string, configs []map[string]string, req plan.Request) []plan.Refusal {
 	opens := make([]backends.Open, len(configs))
 	device := req.Device
 	if device == "cuda" {
@@ -122,19 +121,15 @@ func (c *catalog) reasons(ctx context.Context, name string, configs []map[string
 		opens[i] = backends.Open{Ranks: req.Ranks, Job: "gic-probe", Device: device, NIC: nic,
 			NICConfig: maps.Clone(req.NIC.Config), Config: config, Timeout: childTimeout}
 	}
-	for i, a := range c.probe(ctx, name, opens) {
-		reasons[i] = a.Reason
-	}
-	info := c.infos[name]
-	if info == nil {
-		return reasons
-	}
-	for i := range reasons {
-		if reasons[i] == "" {
-			reasons[i] = unserved(info, req.Device, req.NIC.Kind)
+	refusals := c.probe(ctx, name, opens)
+	if info := c.infos[name]; info != nil {
+		for i := range refusals {
+			if refusals[i].Reason == "" {
+				refusals[i].Reason = unserved(info, req.Device, req.NIC.Kind)
+			}
 		}
 	}
-	return reasons
+	return refusals
 }
 
 // unserved says what a backend does not declare of the device and the NIC that are asked for.

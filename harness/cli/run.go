@@ -50,10 +50,13 @@ func interruptible() (context.Context, func()) {
 // when one ends badly, and agent 0 has something to say.
 const silence = 2 * time.Second
 
-// checkWorld holds --ranks against what the launcher started.
-func (r *runFlags) checkWorld(launch run.Launch) error {
-	if n := r.ranks.value; n != 0 && n != launch.Size {
+// checkLaunch holds the flags against what a launcher started.
+func (r *runFlags) checkLaunch(launch run.Launch, launched bool) error {
+	if n := r.ranks.value; launched && n != 0 && n != launch.Size {
 		return usagef("--ranks %d is not the world size of %s; allowed: %d, or no --ranks", n, launch.Kind, launch.Size)
+	}
+	if r.rendezvous != "" && !launched {
+		return usagef("--rendezvous %s needs several ranks started by a launcher; allowed: mpirun, srun or torchrun, or no --rendezvous", r.rendezvous)
 	}
 	return nil
 }
@@ -72,8 +75,8 @@ func (a *app) run(args []string) error {
 	if err == nil && r.help {
 		return a.commandHelp("run")
 	}
-	if err == nil && launched {
-		err = r.checkWorld(launch)
+	if err == nil {
+		err = r.checkLaunch(launch, launched)
 	}
 	if err != nil {
 		if silent {

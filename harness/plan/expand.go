@@ -31,9 +31,16 @@ type Request struct {
 	Device        string
 	Workloads     []workloads.Workload
 	Backends      []Backend
-	// Probe says for configurations of one backend why each cannot run here ("" when it can). It is asked once
-	// per backend with all its configurations. Nil asks nothing.
-	Probe func(backend string, configs []map[string]string) []string
+	// Probe says for configurations of one backend why each cannot run here. It is asked once per backend with
+	// all its configurations. Nil asks nothing.
+	Probe func(backend string, configs []map[string]string) []Refusal
+}
+
+// Refusal is why a configuration cannot run here; Reason is empty when it can. Invalid: it makes no sense on any
+// machine.
+type Refusal struct {
+	Reason  string
+	Invalid bool
 }
 
 // cell is one outer case before it is repeated: its points still in the order of the suite.
@@ -45,6 +52,7 @@ type cell struct {
 	nonsense          []string // beside points: why no backend could run it
 	lacks             []string // beside points: what this backend does not have
 	skip              string   // why none of the cell runs here
+	invalid           bool     // and that it would run nowhere
 	seen              map[string]bool
 }
 
@@ -88,9 +96,12 @@ func Expand(r Request) (*Plan, error) {
 		return nil, err
 	}
 	if err := sensible(cells); err != nil {
-		return nil, err
+		return nil, err // before anything is asked of a backend
 	}
 	r.probe(cells)
+	if err := sensible(cells); err != nil {
+		return nil, err
+	}
 	p := &Plan{Suite: r.Suite.Name, Seed: r.Seed, Ranks: r.Ranks, Repeat: r.Repeat}
 	for _, c := range cells {
 		p.Outers = append(p.Outers, r.skipped(c)...)
@@ -244,6 +255,9 @@ func sensible(cells []*cell) error {
 	first := ""
 	for _, c := range cells {
 		for _, reason := range c.nonsense {
+			if reason == "" && c.invalid {
+				reason = c.backend + ": " + c.skip
+			}
 			if reason == "" {
 				return nil
 			}
@@ -289,9 +303,9 @@ func (r *Request) probe(cells []*cell) {
 		for i, e := range list {
 			configs[i] = e.cells[0].config
 		}
-		for i, reason := range r.Probe(name, configs) {
+		for i, refusal := range r.Probe(name, configs) {
 			for _, c := range list[i].cells {
-				c.skip = reason
+				c.skip, c.invalid = refusal.Reason, refusal.Invalid
 			}
 		}
 	}

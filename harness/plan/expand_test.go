@@ -142,15 +142,15 @@ func TestExpandErrors(t *testing.T) {
 func TestProbeIsAskedOncePerBackend(t *testing.T) {
 	r := toyRequest(t, 1, "w:a=1..8 <- full:q=1|2 puts absent", "v:o=x|y <- full:q=2|3 puts")
 	asked := map[string][]string{}
-	r.Probe = func(name string, configs []map[string]string) []string {
-		reasons := make([]string, len(configs))
+	r.Probe = func(name string, configs []map[string]string) []Refusal {
+		refusals := make([]Refusal, len(configs))
 		for i, c := range configs {
 			asked[name] = append(asked[name], mapKey(c))
 			if c["q"] == "3" {
-				reasons[i] = "three is too many"
+				refusals[i] = Refusal{"three is too many", true}
 			}
 		}
-		return reasons
+		return refusals
 	}
 	p := mustExpand(t, r)
 	want := map[string][]string{"full": {"q=1", "q=2", "q=3"}, "puts": {"q=1"}}
@@ -160,6 +160,23 @@ func TestProbeIsAskedOncePerBackend(t *testing.T) {
 	for _, o := range p.Outers {
 		if want := o.Config["q"] == "3"; want != (o.Skip == "three is too many") && o.Backend != "absent" {
 			t.Errorf("%s{%s}: skip %q", o.Backend, mapKey(o.Config), o.Skip)
+		}
+	}
+}
+
+// A plan whose every configuration makes no sense is the caller's error; one that only cannot run here is not.
+func TestPlanOfInvalidConfigurations(t *testing.T) {
+	for invalid, want := range map[bool]string{true: "nothing to run: full: q and w clash", false: ""} {
+		r := toyRequest(t, 1, "w:a=1|2 <- full:q=1|2")
+		r.Probe = func(_ string, configs []map[string]string) []Refusal {
+			return slices.Repeat([]Refusal{{"q and w clash", invalid}}, len(configs))
+		}
+		p, err := Expand(r)
+		if got := fmt.Sprint(err); want != "" && got != want {
+			t.Errorf("invalid %v: error %v, want %q", invalid, err, want)
+		}
+		if want == "" && (err != nil || len(p.Outers) != 2 || p.Outers[0].Skip != "q and w clash") {
+			t.Errorf("invalid %v: %+v, %v", invalid, p, err)
 		}
 	}
 }
