@@ -32,13 +32,18 @@ inline bool parse_u64(const char *s, uint64_t *value_p) {
     return *end == '\0' && errno == 0;
 }
 
-// Is `value` one of "a|b|c"?
-inline bool in_set(const char *allowed, const char *value) {
-    size_t n = strlen(value);
-    for (const char *p = allowed; p; p = strchr(p, '|') ? strchr(p, '|') + 1 : nullptr)
-        if (strncmp(p, value, n) == 0 && (p[n] == '|' || p[n] == '\0'))
-            return true;
-    return false;
+// Position of `value` in "a|b|c", -1 when it is none of them.
+inline int index_in(const char *allowed, const char *value) {
+    const size_t n = strlen(value);
+    for (int i = 0;; i++) {
+        const char *bar = strchr(allowed, '|');
+        const size_t len = bar ? (size_t)(bar - allowed) : strlen(allowed);
+        if (len == n && memcmp(allowed, value, n) == 0)
+            return i;
+        if (!bar)
+            return -1;
+        allowed = bar + 1;
+    }
 }
 
 // The configuration of one open: defaults of `keys` overlaid with what was given, each value checked against
@@ -68,16 +73,7 @@ class Config {
         return (uint32_t)v;
     }
     // Position of the value in the key's "a|b|c".
-    uint32_t choice(const char *name) const {
-        const char *v = text(name), *p = key(name)->allowed;
-        size_t n = strlen(v);
-        for (uint32_t i = 0;; i++, p++) {
-            if (strncmp(p, v, n) == 0 && (p[n] == '|' || p[n] == '\0'))
-                return i;
-            if (!(p = strchr(p, '|')))
-                return 0;
-        }
-    }
+    uint32_t choice(const char *name) const { return (uint32_t)index_in(key(name)->allowed, text(name)); }
 
   private:
     const struct gic_key *key(const char *name) const {
@@ -98,7 +94,7 @@ class Config {
             uint64_t lo = strtoull(k.allowed, nullptr, 10), hi = strtoull(dots + 2, nullptr, 10), n;
             if (!parse_u64(v, &n) || n < lo || n > hi)
                 return fail(-EINVAL, "%s=%s: want an integer in %s", k.name, v, k.allowed);
-        } else if (*k.allowed && !in_set(k.allowed, v)) {
+        } else if (*k.allowed && index_in(k.allowed, v) < 0) {
             return fail(-EINVAL, "%s=%s: want one of %s", k.name, v, k.allowed);
         }
         return 0;

@@ -8,6 +8,7 @@ package backendtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,6 +30,9 @@ type Target struct {
 	NICConfig   map[string]string
 	// Config is laid over the keys' defaults in every case.
 	Config map[string]string
+	// Threaded is laid over the configuration where a rank has several device threads: a backend may need more
+	// queues, or a rule for sharing them.
+	Threaded map[string]string
 	// Workloads it has a device half for.
 	Workloads []workloads.Workload
 	// NoSpin: it has no device threads, so no device deadline either.
@@ -69,6 +73,7 @@ type trial struct {
 	findings []string
 	cluster  *cluster
 	clusters int
+	refused  bool // the last run ended with EINVAL
 }
 
 func (tr *trial) errorf(format string, args ...any) {
@@ -78,6 +83,9 @@ func (tr *trial) errorf(format string, args ...any) {
 // start brings up fresh rank processes and ends those of before; false when they cannot be started.
 func (tr *trial) start(ranks int) bool {
 	tr.close()
+	if tr.ctx.Err() != nil {
+		return false // what used up the time is a finding already
+	}
 	tr.clusters++
 	job := fmt.Sprintf("gic-bt%d-%d-%d", os.Getpid(), time.Now().UnixNano()%1e9, tr.clusters)
 	c, err := startCluster(tr.ctx, tr.t, tr.target, ranks, job)
@@ -101,7 +109,9 @@ func (tr *trial) close() {
 			tr.errorf("rank %d: close: %v", i, err)
 		}
 	}
-	tr.noLeftovers(c, "after close")
+	if tr.ctx.Err() == nil { // a rank killed at the deadline could not clean up
+		tr.noLeftovers(c, "after close")
+	}
 	c.stop()
 	for _, name := range c.leftovers() {
 		os.Remove(filepath.Join("/dev/shm", name))
@@ -148,11 +158,15 @@ func (tr *trial) open(ranks int, o func(*backends.Open)) bool {
 	return !tr.failed("open", tr.cluster.each(func(r *rank) error { return r.open(p) }))
 }
 
-// failed turns the ranks' errors of a call that should have worked into findings.
+// failed turns the ranks' errors of a call that should have worked into findings. Ranks that only ended because
+// another one failed are left out.
 func (tr *trial) failed(call string, errs []error) bool {
-	bad := false
+	bad, stopped := false, false
+	for _, err := range errs {
+		stopped = stopped || (err != nil && !errors.Is(err, backends.ErrCanceled))
+	}
 	for i, err := range errs {
-		if err != nil {
+		if err != nil && !(stopped && errors.Is(err, backends.ErrCanceled)) {
 			tr.errorf("rank %d: %s: %v", i, call, err)
 			bad = true
 		}

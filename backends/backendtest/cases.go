@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -337,7 +338,14 @@ func wrongValues(k backends.Key) []string {
 	case isRange:
 		return []string{fmt.Sprint(hi + 1), "many", "1x", "-1"}
 	}
-	return []string{"no_such_value", k.Allowed}
+	out := []string{"no_such_value", ""}
+	if first, _, several := strings.Cut(k.Allowed, "|"); several {
+		out = append(out, k.Allowed)
+		if short := first[:len(first)-1]; short != "" {
+			out = append(out, short, first+"x")
+		}
+	}
+	return slices.DeleteFunc(out, func(v string) bool { return allows(k, v) })
 }
 
 // otherValues are allowed values besides the default: all of a set, a few of a range.

@@ -161,6 +161,22 @@ func (c *cluster) each(call func(*rank) error) []error {
 	return errs
 }
 
+// run is each for runs of kernels: when a rank fails, the others would wait for it in device code, so they are
+// stopped.
+func (c *cluster) run(call func(*rank) error) []error {
+	return c.each(func(r *rank) error {
+		err := call(r)
+		if err != nil {
+			for _, other := range c.ranks {
+				if other != r {
+					other.Stop()
+				}
+			}
+		}
+		return err
+	})
+}
+
 // leftovers are the names in shared memory that belong to the job.
 func (c *cluster) leftovers() []string {
 	found, _ := filepath.Glob("/dev/shm/*" + c.job + "*") // the pattern is well formed

@@ -27,15 +27,18 @@ func TestFake(t *testing.T) {
 	TestBackend(t, fakeTarget(map[string]string{"fault": "none", "fault_rank": "0", "fault_call": "run", "fault_when": ""}))
 }
 
-func softTarget(t *testing.T, name string) Target {
+func softTarget(t *testing.T, name string, threaded map[string]string) Target {
 	path := Built(t, "lib"+name+".so")
 	return Target{Name: name, Open: func() (backends.Backend, error) { return plugin.Load(path) }, Device: "host", NIC: "soft",
 		NICConfig: map[string]string{"engine": "cpu", "profile": "none", "threads": "1", "watch": "bell", "doorbell": "host", "trace": "off"},
-		Workloads: works}
+		Threaded:  threaded, Workloads: works}
 }
 
-func TestMinigda(t *testing.T)   { TestBackend(t, softTarget(t, "minigda")) }
-func TestMiniproxy(t *testing.T) { TestBackend(t, softTarget(t, "miniproxy")) }
+func TestMinigda(t *testing.T) {
+	TestBackend(t, softTarget(t, "minigda", map[string]string{"qps": "4"})) // exclusive queues: one per device thread
+}
+
+func TestMiniproxy(t *testing.T) { TestBackend(t, softTarget(t, "miniproxy", nil)) }
 
 // The suite must see what is wrong with a backend: each fault of fake is found by the case that looks for it.
 func TestSuiteFindsFaults(t *testing.T) {

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
+	"syscall"
 
 	"gic/backends"
 	"gic/workloads"
@@ -118,13 +120,17 @@ func (tr *trial) check(what string, job workloads.Job) []measured {
 		return nil
 	}
 	results := make([]workloads.RankResult, len(c.ranks))
-	if bad("run", c.each(func(r *rank) error {
+	errs := c.run(func(r *rank) error {
 		run, err := job.Run(r.rank)
 		if err == nil {
 			results[r.rank].Series, err = r.Run(run)
 		}
 		return err
-	})) {
+	})
+	tr.refused = slices.ContainsFunc(errs, func(err error) bool {
+		return errors.Is(err, syscall.EINVAL) || errors.Is(err, backends.ErrNotSupported)
+	})
+	if bad("run", errs) {
 		return nil
 	}
 	if counters(func(m *measured) *map[string]backends.Counter { return &m.after }) ||
@@ -178,24 +184,13 @@ func (tr *trial) counts(what string, m measured, ops workloads.Ops) {
 	}
 }
 
-// sweep checks every point of every workload that the backend declares the capabilities for, in one session each.
+// sweep checks every point of every workload that the backend declares the capabilities for. A workload's points
+// share a session, as in a run; those with several device threads have their own.
 func (tr *trial) sweep(ranks int) {
 	var used backends.Caps
 	for _, w := range tr.target.Workloads {
-		if !tr.open(ranks, nil) {
-			return
-		}
-		for _, p := range points(w, ranks) {
-			job, err := tr.job(w, p, ranks)
-			if err != nil {
-				tr.errorf("%v", err)
-				continue
-			}
-			if job.Needs()&^tr.cluster.info.Caps != 0 {
-				continue
-			}
-			used |= job.Needs()
-			if tr.check(name(w, p), job) == nil && !tr.open(ranks, nil) { // a failed run may leave nothing to go on with
+		for _, threaded := range []bool{false, true} {
+			if !tr.sweepWorkload(w, ranks, threaded, &used) {
 				return
 			}
 		}
@@ -207,6 +202,40 @@ func (tr *trial) sweep(ranks int) {
 		}
 	}
 }
+
+func (tr *trial) sweepWorkload(w workloads.Workload, ranks int, threaded bool, used *backends.Caps) bool {
+	open := func() bool {
+		return tr.open(ranks, func(o *backends.Open) {
+			if threaded {
+				maps.Copy(o.Config, tr.target.Threaded)
+			}
+		})
+	}
+	fresh := false
+	for _, p := range points(w, ranks) {
+		if threaded != isThreaded(p) {
+			continue
+		}
+		if !fresh && !open() {
+			return false
+		}
+		job, err := tr.job(w, p, ranks)
+		if err != nil {
+			tr.errorf("%v", err)
+			return true
+		}
+		fresh = true
+		if job.Needs()&^tr.cluster.info.Caps != 0 {
+			continue
+		}
+		*used |= job.Needs()
+		fresh = tr.check(name(w, p), job) != nil // a failed run may leave nothing to go on with
+	}
+	return true
+}
+
+// isThreaded: the point has several device threads per rank.
+func isThreaded(p workloads.Point) bool { return p["threads"] != "" && p["threads"] != "1" }
 
 func checkWorkloads(tr *trial) { tr.sweep(2) }
 func checkFourRanks(tr *trial) {
@@ -228,7 +257,7 @@ func checkFourRanks(tr *trial) {
 // checkConfigurations opens the backend with every key moved off its default, one at a time, and checks a few
 // points under each. A value that probe calls senseless on its own (it needs another key) is left out.
 func checkConfigurations(tr *trial) {
-	if !tr.start(1) {
+	if len(tr.target.Workloads) == 0 || !tr.start(1) {
 		return
 	}
 	probe, params := tr.cluster.ranks[0].probe, tr.params
@@ -247,27 +276,56 @@ func checkConfigurations(tr *trial) {
 		}
 	}
 	for _, s := range settings {
-		if !tr.open(2, func(o *backends.Open) { o.Config[s.key] = s.value }) {
-			continue
+		tr.checkSetting(s.key, s.value)
+	}
+}
+
+// checkSetting runs the first workload, and the first that knows threads with two of them, under one setting.
+func (tr *trial) checkSetting(key, value string) {
+	var threads workloads.Workload
+	for _, w := range tr.target.Workloads {
+		if base(w)["threads"] != "" {
+			threads = w
+			break
 		}
-		for i, w := range tr.target.Workloads {
-			p := base(w)
-			if i > 0 {
-				if _, ok := p["threads"]; !ok {
-					continue
-				}
-				p["threads"] = "2"
-			}
-			job, err := tr.job(w, p, 2)
-			if err != nil {
-				tr.errorf("%v", err)
-				continue
-			}
-			what := fmt.Sprintf("%s=%s: %s", s.key, s.value, name(w, p))
-			if job.Needs()&^tr.cluster.info.Caps == 0 && tr.check(what, job) == nil {
-				break
-			}
+	}
+	tr.checkPoint(key, value, tr.target.Workloads[0], "1")
+	if threads == nil {
+		return
+	}
+	// A setting may group threads into agents of a whole warp and refuse less, or serve one thread only and say so.
+	before := len(tr.findings)
+	for _, n := range []string{"2", "64"} {
+		if tr.checkPoint(key, value, threads, n); !tr.refused {
+			return
 		}
+		text := strings.Join(tr.findings[before:], "; ")
+		if strings.Contains(text, key) {
+			tr.t.Logf("refused: %s", text)
+			tr.findings = tr.findings[:before]
+		}
+	}
+}
+
+func (tr *trial) checkPoint(key, value string, w workloads.Workload, threads string) {
+	tr.refused = false
+	p := base(w)
+	if _, ok := p["threads"]; ok {
+		p["threads"] = threads
+	}
+	if !tr.open(2, func(o *backends.Open) {
+		if isThreaded(p) {
+			maps.Copy(o.Config, tr.target.Threaded)
+		}
+		o.Config[key] = value
+	}) {
+		return
+	}
+	job, err := tr.job(w, p, 2)
+	if err != nil {
+		tr.errorf("%v", err)
+	} else if job.Needs()&^tr.cluster.info.Caps == 0 {
+		tr.check(fmt.Sprintf("%s=%s: %s", key, value, name(w, p)), job)
 	}
 }
 
@@ -294,7 +352,7 @@ func checkUndeclared(tr *trial) {
 			if tr.failed(what+": window", tr.cluster.each(func(r *rank) error { return r.Window(job.WindowBytes()) })) {
 				continue
 			}
-			for i, err := range tr.cluster.each(func(r *rank) error {
+			for i, err := range tr.cluster.run(func(r *rank) error {
 				run, err := job.Run(r.rank)
 				if err == nil {
 					_, err = r.Run(run)
