@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/go-json-experiment/json/jsontext"
 	fastjson "github.com/goccy/go-json"
 )
 
@@ -303,10 +304,14 @@ func decodeLine(line []byte) (Record, error) {
 	return rec, nil
 }
 
-// unmarshal reads a line into a fresh rec. encoding/json decides what is valid and words the errors; the faster
-// library only ever sees valid JSON, where the two are checked to agree, and takes half the time.
+// plainJSON makes jsontext take what encoding/json takes.
+var plainJSON = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
+
+// unmarshal reads a line into a fresh rec: as encoding/json would, in a third of its time. The decoder is a fast
+// one that is careless with what is no JSON, so it gets to see valid JSON only, by the fastest strict parser; a
+// fuzz test holds the two to encoding/json, which also words the errors.
 func unmarshal(line []byte, rec Record) error {
-	if json.Valid(line) && fastjson.Unmarshal(line, rec) == nil {
+	if jsontext.Value(line).IsValid(plainJSON...) && fastjson.Unmarshal(line, rec) == nil {
 		return nil
 	}
 	switch rec := rec.(type) {

@@ -291,6 +291,28 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
+// Where parsers of JSON are known to differ, ours takes what encoding/json takes and gives what it gives.
+func TestReaderIsAsStrictAsEncodingJSON(t *testing.T) {
+	values := []string{
+		"0", "-0", "01", "-", "+1", "1.", ".5", "1e", "1e+", "1E5", "1e400", "0x1", "1_0", "NaN", "Infinity", "-Infinity",
+		"null", "nul", "nulll", "Null", "true", "tru", "false", "falsey", `""`, `"`, `"\u0041"`, `"\u00"`, `"\ud800"`, `"\ud83d\ude00"`,
+		`"\x"`, `"\'"`, `"\/"`, "\"\x01\"", "\"\x7f\"", "\"\xff\"", "\"\xed\xa0\x80\"", "'a'", "[]", "[1,]", "[,1]", "[1 2]", "[1", "1]",
+		"{}", `{"a":1,}`, `{"a"}`, `{a:1}`, `{"a":1 "b":2}`, `{"a":1,"a":2}`, `{1:2}`, "{} {}", "/**/1", "1//", "\u00a01", "\v1", "\xef\xbb\xbf1",
+		strings.Repeat("[", 9000) + strings.Repeat("]", 9000), strings.Repeat("[", 10100) + strings.Repeat("]", 10100),
+	}
+	for _, v := range values {
+		for _, format := range []string{
+			`{"type":"case","host":{"x":%s}}`, `{"type":"case","workload":%s}`, `{"type":"case","duration":%s}`,
+			`{"type":"case","index":%s}`, `{"type":"case","axes":%s}`, `{"type":"case","metrics":[{"samples":[%s]}]}`,
+			`{"type":"case","unknown":%s}`, `{"type":"case","verify":%s,"Workload":"w"}`, `%s{"type":"case"}`, `{"type":"case"}%s`,
+			`{"type":"case","start":%s}`, `{"type":"case","counters":[{"value":%s}]}`,
+		} {
+			compareDecoders(t, []byte(fmt.Sprintf(format, v)), new(Case), new(Case))
+			compareDecoders(t, []byte(fmt.Sprintf(format, v)), new(Header), new(Header))
+		}
+	}
+}
+
 func compareDecoders(t *testing.T, line []byte, a, b Record) {
 	t.Helper()
 	want, got := wordError(json.Unmarshal(line, a)), unmarshal(line, b)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"gic/harness/record"
 	"gic/harness/stats"
@@ -78,6 +79,7 @@ var severity = []record.Status{
 // settle derives a row's status, reasons and warnings from its process runs.
 func (w *row) settle() {
 	w.status, w.reasons, w.warnings = record.OK, nil, nil
+	w.place = w.placeKey()
 	w.measured, w.checked, w.oversubscribed = false, true, false
 	worst := 0
 	for i := range w.samples {
@@ -237,9 +239,21 @@ func (s *section) group(rows []*row) {
 		}
 		return a.ranks - b.ranks
 	})
-	for _, p := range s.points {
-		p.compare()
+	s.compare()
+}
+
+// compare compares the rows of all points. Points share nothing, so all CPUs work.
+func (s *section) compare() {
+	const chunk = 256
+	var wg sync.WaitGroup
+	for points := range slices.Chunk(s.points, chunk) {
+		wg.Go(func() {
+			for _, p := range points {
+				p.compare()
+			}
+		})
 	}
+	wg.Wait()
 }
 
 func pointTitle(w *row, varying []string, ranks bool) string {
@@ -280,12 +294,12 @@ func (p *point) compare() {
 			if !IsFloor(w.backend) || w.status != record.OK || !w.checked || c.missing || c.runs == 0 {
 				continue
 			}
-			if b := best[w.place()]; b == nil || m.better(c.stats.Median, b.stats.Median) {
-				best[w.place()] = c
+			if b := best[w.place]; b == nil || m.better(c.stats.Median, b.stats.Median) {
+				best[w.place] = c
 			}
 		}
 		for _, c := range m.cells {
-			c.base = best[c.row.place()]
+			c.base = best[c.row.place]
 			c.best = c.base == c
 		}
 	}
@@ -298,12 +312,12 @@ func (m *comparison) better(a, b float64) bool {
 	return a > b
 }
 
-// place names the NIC and device of a row: rows of different places are not compared.
-func (w *row) place() string {
+// placeKey names the NIC and device of a row: rows of different places are not compared.
+func (w *row) placeKey() string {
 	var b strings.Builder
 	b.WriteString(w.nic + "/" + w.device)
-	for _, k := range slices.Sorted(maps.Keys(w.nicConfig)) {
-		b.WriteString("\x00" + k + "=" + w.nicConfig[k])
+	for _, kv := range sortedKeys(w.nicConfig) {
+		b.WriteString("\x00" + kv.Key + "=" + kv.Value)
 	}
 	return b.String()
 }

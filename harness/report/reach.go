@@ -27,7 +27,7 @@ func (s *section) reach() []string {
 				if c.runs == 0 || c.row.status != record.OK || c.missing {
 					continue
 				}
-				key, other := c.row.label+"\x00"+c.row.place(), ""
+				key, other := c.row.label+"\x00"+c.row.place, ""
 				for _, k := range slices.Sorted(maps.Keys(p.axes)) {
 					if k == "size" {
 						continue

@@ -62,6 +62,7 @@ type row struct {
 	samples                           []sample          // in the order of index
 	parts                             []record.KeyValue // what tells this configuration from others
 	label                             string            // backend and parts
+	place                             string            // NIC and device with their configuration
 	status                            record.Status
 	reasons                           []reason
 	warnings                          []workloads.Warning // without repeats of a code
