@@ -92,7 +92,8 @@ func startRank(c *cluster, t *testing.T, target Target, i, n int) (*rank, error)
 	// A subtest of TestBackend runs in the parent only: its rank is the test that called TestBackend.
 	name, _, _ := strings.Cut(t.Name(), "/")
 	cmd := exec.Command(os.Args[0], "-test.run", runPattern(name), "-test.timeout", (2 * caseTimeout).String())
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s", rankEnv, i, n, target.Name))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s", rankEnv, i, n, target.Name),
+		"GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0") // a second per process otherwise
 	cmd.ExtraFiles = []*os.File{callsTheirs, exchangeTheirs}
 	r := &rank{c: c, rank: i, cmd: cmd, output: &bytes.Buffer{}, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = r.output, r.output
