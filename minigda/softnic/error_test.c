@@ -306,8 +306,8 @@ static void test_reset(void) {
     }
 }
 
-/* Bug: the record after a reset held the same value as before it, nobody had looked in between, and the work was
- * never found. As many WQEs as before, any number, both ways of watching. */
+/* After a reset the record soon holds the value it had before: as many WQEs as last time, any number, both ways
+ * of watching. */
 static void test_reset_same_count(void) {
     for (uint32_t count = 1; count <= RIG_DEPTH; count++)
         for (int watch = 0; watch < 2; watch++) {

@@ -1,6 +1,7 @@
 /* Real time: worker threads, two processes, bytes and atomics between them, control calls meanwhile. Nothing
  * here depends on how long something takes; every wait has a deadline that only a hang can reach. */
 #define _GNU_SOURCE
+#include "internal.h"
 #include "test.h"
 
 #include <dirent.h>
@@ -110,6 +111,30 @@ static void test_hold(void) {
             softnic_hold(r.nic[0]); /* at once again: no stale answer of the hold before */
         softnic_resume(r.nic[0]);
         AWAIT(rig_cqe_there(r.qp, i));
+    }
+    rig_free(&r);
+}
+
+/* Hold after hold with nothing between: when it returns every worker is out of its pass and stays out, and has not
+ * answered with what it said for the hold before. */
+static void test_hold_again(void) {
+    enum { WORKERS = 3 };
+    struct rig r = rig_real(WORKERS, SOFTNIC_WATCH_DBR, (struct softnic_profile){.latency_ns = 0});
+    const struct shm_worker *w = r.nic[0]->shm->worker;
+    for (int i = 0; i < 20000 && !test_failures; i++) {
+        uint64_t epoch[WORKERS];
+        softnic_hold(r.nic[0]);
+        for (int k = 0; k < WORKERS; k++)
+            epoch[k] = __atomic_load_n(&w[k].epoch, __ATOMIC_ACQUIRE);
+        for (int spins = 0; spins < i % 64; spins++)
+            __atomic_thread_fence(__ATOMIC_SEQ_CST);
+        if (i % 256 == 0)
+            sched_yield();
+        for (int k = 0; k < WORKERS; k++) {
+            CHECK_EQ(epoch[k] % 2, 0);
+            CHECK_EQ(__atomic_load_n(&w[k].epoch, __ATOMIC_ACQUIRE), epoch[k]);
+        }
+        softnic_resume(r.nic[0]);
     }
     rig_free(&r);
 }
@@ -320,6 +345,7 @@ int main(void) {
     test_threads(2, SOFTNIC_WATCH_BELL, none);
     test_threads(2, SOFTNIC_WATCH_DBR, paced);
     test_hold();
+    test_hold_again();
     test_deregister_running();
     test_no_tear();
     test_processes();

@@ -118,6 +118,15 @@ static void test_cq_overrun(void) {
     MUST(softnic_counters_get(r.nic[0], q->qpn, &n));
     CHECK_EQ(n.cqes, 3 * RIG_CQ_DEPTH);
     CHECK_EQ(n.cqes_lost, 1);
+    /* A CQ that overran stays dead, though there is room again and the QP is reset. */
+    put32(q->cq_dbr, 3 * RIG_CQ_DEPTH);
+    memset(q->dbr, 0, 8);
+    q->posted = 0;
+    MUST(softnic_qp_reset(r.nic[0], q->qpn));
+    rig_nop(q, 8);
+    rig_ring(q);
+    softnic_advance(r.nic[0], 0);
+    CHECK(!rig_cqe_there(q, 3 * RIG_CQ_DEPTH));
     free(q);
     rig_free(&r);
     for (int i = 0; i < 3; i++) { /* consumer indices that cannot be: in range is all that counts */
