@@ -239,14 +239,14 @@ int gda_begin(gda *g, uint32_t agents) {
         return gic::fail(-EINVAL, "run before window");
     if (a.sharing == gda_sharing::exclusive && agents > a.qps)
         return gic::fail(
-            -EINVAL,
+            -ENOTSUP,
             "sharing=exclusive: %u device threads but qps=%u per peer; give each its own or share "
             "(lock, handoff, warp)",
             agents, a.qps);
     const uint32_t sharers = (agents + a.qps - 1) / a.qps;
     const uint64_t needed = depth_needed(a, sharers);
     if (needed > a.depth)
-        return gic::fail(-EINVAL,
+        return gic::fail(-ENOTSUP,
                          "depth=%u: %u agents on a QP with batch=%u and signal_every=%u need at least %llu",
                          a.depth, sharers, a.batch, a.signal_every, (unsigned long long)needed);
     if (g->broken)

@@ -45,8 +45,8 @@ int gda_open(struct gda_fabric *fabric, const struct gic_open *open, const struc
 void gda_close(struct gda *gda);
 int gda_window(struct gda *gda, uint64_t bytes); // collective
 
-// Before a launch of `agents`: checks them against the queues, makes their places, and holds the NIC for
-// order=none. After a launch that failed it first resets all queue pairs.
+// Before a launch of `agents`: checks them against the queues (-ENOTSUP when so many cannot post with these
+// choices: in a sweep of both a skipped row), makes their places, and holds the NIC for order=none. After a launch that failed it first resets all queue pairs.
 int gda_begin(struct gda *gda, uint32_t agents);
 // After the launch. `status`: the launch's. Lets the NIC go on; gives the reason of an error CQE. Returns the
 // run's status.

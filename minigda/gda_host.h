@@ -25,13 +25,13 @@ struct gda_peer {
 
 // One connected queue pair and its completion queue; memory owned by the fabric, zeroed, never moved.
 struct gda_qp {
-    uint8_t *sq;            // depth blocks of 64 bytes
-    struct mlx5_dbr *dbr;   // alone in its cache line
-    uint64_t *bell;         // the 64-bit doorbell word, alone in its cache line
+    uint8_t *sq;          // depth blocks of 64 bytes
+    struct mlx5_dbr *dbr; // alone in its cache line
+    uint64_t *bell;       // the 64-bit doorbell word, alone in its cache line
     struct mlx5_cqe *cqe; // cq_depth entries; one when collapsed
-    __be32 *cq_dbrec;       // consumer index, nullptr when collapsed (no overrun check)
-    uint32_t depth;         // power of two
-    uint32_t cq_depth;      // power of two
+    __be32 *cq_dbrec;     // consumer index, nullptr when collapsed (no overrun check)
+    uint32_t depth;       // power of two
+    uint32_t cq_depth;    // power of two
     uint32_t qpn, cqn;
     uint32_t peer;
     bool collapsed;

@@ -90,6 +90,11 @@ template <gda_order O, gda_sharing S> class gda_poster {
             c_.cons = gic::load_acquire<gic::Scope::device>(&q_->cons);
         if (end <= c_.cons + depth)
             return gic::OK;
+        // What is complete already was only not looked at: that is no wait.
+        if (int s = look())
+            return s;
+        if (end <= c_.cons + depth)
+            return gic::OK;
         c_.slot_waits++;
         return wait_completed(end - depth);
     }
@@ -238,6 +243,13 @@ template <gda_order O, gda_sharing S> class gda_poster {
         return gic::OK;
     }
 
+    // One look at the queue this agent is turned to.
+    GDA_COLD int look() {
+        if (int s = poll(q_, &c_.cons))
+            return s;
+        keep(q_, c_.cons, exclusive);
+        return gic::OK;
+    }
     // Waits until the WQE with index `end - 1`, announced and signaled, or a later one is complete.
     GDA_COLD int wait_completed(uint64_t end) {
         if (end <= c_.cons)

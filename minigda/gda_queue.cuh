@@ -67,12 +67,12 @@ struct gda_gate {
 struct alignas(64) gda_queue {
     // Constant during a run.
     uint8_t *blocks;
-    uint32_t *dbr;                // mlx5_dbr.snd
-    uint64_t *bell;               // the 64-bit doorbell
+    uint32_t *dbr;              // mlx5_dbr.snd
+    uint64_t *bell;             // the 64-bit doorbell
     const struct mlx5_cqe *cqe; // collapsed: overwritten by every completion
-    uint64_t *values;             // one word per slot: payload of put_value where nothing goes inline
-    uint64_t remote;              // the peer's window, as its NIC knows it
-    uint32_t qpn, depth;          // depth: blocks, a power of two up to 32768
+    uint64_t *values;           // one word per slot: payload of put_value where nothing goes inline
+    uint64_t remote;            // the peer's window, as its NIC knows it
+    uint32_t qpn, depth;        // depth: blocks, a power of two up to 32768
     uint32_t rkey, values_key;
 
     // Shared sharing only; each line has its own writers.

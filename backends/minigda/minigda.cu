@@ -114,7 +114,7 @@ template <class W> struct OnHandle {
         auto prepare = [this](uint32_t agents, H &h) {
             int rc = gda_begin(s->g, agents);
             gda_fill(s->g, &h);
-            return rc == -EINVAL ? -ENOTSUP : rc; // so many threads cannot post with these keys
+            return rc;
         };
         auto done = [this](uint32_t, H &, int status) { return gda_end(s->g, status); };
         return gic::drive<W>(gda_handle_of<O, S>(s->g), run, s->results, prepare, done);
