@@ -32,7 +32,7 @@ tests := $(addprefix $(B)/test/,$(basename $(test_src)))
 benches := $(addprefix $(B)/bench/,$(basename $(bench_src)))
 gofiles = $(shell git ls-files '*.go' 2>/dev/null) go.mod
 
-.PHONY: all gic plugins run test test-c test-go bench lint fmt clean help FORCE
+.PHONY: all gic plugins cuda-deps cuda-check run test test-c test-go bench lint fmt clean help FORCE
 all: gic plugins ## build build/gic and the backends' build/lib*.so
 gic: $(B)/gic
 plugins: $(plugins)
@@ -85,6 +85,27 @@ bench: all $(benches) ## speed, as ratios measured side by side in one run
 	@for b in $(benches); do echo "== $$b"; timeout 300 $$b || exit 1; done
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
 
+# A CUDA toolkit: one found on the machine, or the pinned wheels in .deps. Compiling needs no GPU.
+NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard .deps/cuda/nvidia/cu13/bin/nvcc))
+CUDA_ARCHS ?= 90
+NVCCFLAGS = -std=c++17 -O3 -I. $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+	-Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror
+cuda-deps: .deps/cuda.stamp ## install the pinned CUDA toolkit into .deps
+.deps/cuda.stamp: .cuda-requirements.txt
+	python3 -m pip install -q --no-deps --upgrade --root-user-action ignore --target .deps/cuda -r $<
+	touch $@
+floors := minigda miniproxy
+workloads := op rate goodput alltoall moe
+cuda_checks := $(foreach f,$(floors),$(foreach w,$(workloads),$(B)/cuda/$(f)_$(w).o))
+cuda-check: $(cuda_checks) ## compile every workload on every floor as CUDA, warnings as errors
+define cuda_check_rule
+$(B)/cuda/$(1)_$(2).o: backends/$(1)/$(1)_cuda.cu
+	@[ -n "$$(NVCC)" ] || { echo "no nvcc: run make cuda-deps, or set NVCC"; exit 1; }
+	@mkdir -p $$(@D)
+	$$(NVCC) $$(NVCCFLAGS) -DGIC_WORKLOAD=$(2) -MMD -MF $$@.d -c $$< -o $$@
+endef
+$(foreach f,$(floors),$(foreach w,$(workloads),$(eval $(call cuda_check_rule,$(f),$(w)))))
+
 csrc = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
 STATICCHECK_VERSION := v0.8.2
 STATICCHECK := .deps/bin/staticcheck-$(STATICCHECK_VERSION)
@@ -104,4 +125,4 @@ clean:
 help:
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
--include $(shell find $(B)/obj $(B)/san -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/obj $(B)/san $(B)/cuda -name '*.d' 2>/dev/null)

@@ -116,6 +116,7 @@ template <Handoff F> GIC_DEVICE void publish(Descriptor *slot, Descriptor d, uin
     }
 }
 
+#if !defined(__CUDACC__)
 // Worker side: take the descriptor if both halves belong to this lap.
 inline bool take(const Descriptor *slot, uint64_t phase, Descriptor *d_p) {
     d_p->head = gic::load_acquire(&slot->head);
@@ -124,6 +125,7 @@ inline bool take(const Descriptor *slot, uint64_t phase, Descriptor *d_p) {
     d_p->tail = gic::load_acquire(&slot->tail);
     return (d_p->tail & 1) == phase;
 }
+#endif
 
 } // namespace proxy
 
