@@ -1,0 +1,160 @@
+package backendtest
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"gic/backends"
+	"gic/backends/plugin"
+)
+
+// probeEnv turns TestPlaceholderProbe into the process that probes: "library device".
+const probeEnv = "GIC_BACKENDTEST_PROBE"
+
+// TestPlaceholderProbe is the child of TestPlaceholders: what is installed is read from the environment, which the
+// loader looks at only when a process starts.
+func TestPlaceholderProbe(t *testing.T) {
+	path, device, ok := strings.Cut(os.Getenv(probeEnv), " ")
+	if !ok {
+		t.Skip("the child of TestPlaceholders")
+	}
+	b, err := plugin.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := b.Info(); info.Caps != 0 || len(info.Keys) != 0 || info.Lowering != [backends.NumOps]backends.Lowering{} {
+		t.Errorf("it declares %+v, although nothing of it works", info)
+	}
+	o := backends.Open{Ranks: 1, Job: "gic-bt", Device: device, NIC: "soft", Comm: NewHub(1).Rank(0)}
+	o.Config = map[string]string{"no_such_key": "1"}
+	if err := b.Probe(o); !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "no_such_key") {
+		t.Errorf("probe with an unknown key: %v", err)
+	}
+	o.Config = nil
+	probe := b.Probe(o)
+	_, open := b.Open(t.Context(), o)
+	for call, err := range map[string]error{"probe": probe, "open": open} {
+		if !errors.Is(err, backends.ErrNotSupported) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want one line of ErrNotSupported", call, err)
+		}
+	}
+	if probe.Error() != open.Error() {
+		t.Errorf("probe says %q, open %q", probe, open)
+	}
+	t.Logf("reason: %v", probe)
+}
+
+// The placeholders name the first thing missing, whatever else is missing too.
+func TestPlaceholders(t *testing.T) {
+	if os.Getenv(probeEnv) != "" {
+		t.Skip("the parent of TestPlaceholderProbe")
+	}
+	cuda := install(t, "testdata/fakecuda.c", "libcuda.so.1")
+	empty := t.TempDir()
+	with := func(lib string, file string, flags ...string) string { return install(t, lib, file, flags...) }
+	const fake = "testdata/fakelib.c"
+	nvshmem := func(flags ...string) string { return with(fake, "libnvshmem_host.so.3", flags...) }
+	nccl := func(flags ...string) string { return with(fake, "libnccl.so.2", flags...) }
+	python := t.TempDir()
+	site := filepath.Join(python, "lib", "python3.12", "site-packages")
+	touch(t, filepath.Join(site, "torch", "__init__.py"))
+	whole := t.TempDir()
+	wholeSite := filepath.Join(whole, "lib", "python3.12", "site-packages")
+	touch(t, filepath.Join(wholeSite, "torch", "__init__.py"))
+	touch(t, filepath.Join(wholeSite, "deep_ep_cpp.cpython-312-x86_64-linux-gnu.so"))
+
+	// What this machine has installed itself cannot be hidden from the loader: such rows are left out.
+	cache, _ := exec.Command("/sbin/ldconfig", "-p").Output() // no ldconfig: nothing is known to be installed
+	installed := func(want string) bool {
+		for needle, file := range map[string]string{"no NVIDIA driver": "libcuda.so.1", "libcuda.so.1 not found": "libcuda.so.1",
+			"NVSHMEM not found": "libnvshmem_host.so.3", "NCCL not found": "libnccl.so.2"} {
+			if strings.Contains(want, needle) && strings.Contains(string(cache), file) {
+				return true
+			}
+		}
+		python := 0
+		for _, prefix := range []string{"/usr", "/usr/local"} {
+			for _, name := range []string{"torch", "deep_ep*", "nvidia"} {
+				found, _ := filepath.Glob(prefix + "/lib/python3*/*-packages/" + name) // the pattern is well formed
+				python += len(found)
+			}
+		}
+		return strings.Contains(want, "not found") && python > 0
+	}
+
+	gpu := []string{"LD_LIBRARY_PATH=" + cuda, "GIC_FAKE_CUDA_DEVICES=2"}
+	for _, c := range []struct {
+		name, device string
+		env          []string
+		want         string
+	}{
+		{"nvshmem", "host", nil, "nvshmem needs a CUDA device; device=host has none (and this machine has no NVIDIA driver"},
+		{"ncclgin", "host", gpu, "ncclgin needs a CUDA device; device=host has none"},
+		{"deepep", "cuda:0", nil, "no CUDA driver: libcuda.so.1 not found; install the NVIDIA driver"},
+		{"nvshmem", "cuda:0", gpu[:1], "no CUDA device: the driver answers 100 (no CUDA-capable device is detected)"},
+		{"nvshmem", "cuda:2", gpu, "no CUDA device 2: the driver shows 2"},
+		{"nvshmem", "cuda:1", gpu, "NVSHMEM not found (libnvshmem_host.so.3): pip install"},
+		{"nvshmem", "cuda:1", append(gpu, "NVSHMEM_HOME="+nvshmem()), "does not tell its version"},
+		{"nvshmem", "cuda:1", append(gpu, "NVSHMEM_HOME="+nvshmem("-DNVSHMEM_PATCH=4")), "is not accepted: want at least 3.4.5"},
+		{"nvshmem", "cuda:1", append(gpu, "NVSHMEM_HOME="+nvshmem("-DNVSHMEM_PATCH=5")), "has no device code"},
+		{"ncclgin", "cuda:0", gpu, "NCCL not found (libnccl.so.2): pip install"},
+		{"ncclgin", "cuda:0", append(gpu, "NCCL_HOME="+nccl("-DNCCL=22703")), "NCCL 2.27.3"},
+		{"ncclgin", "cuda:0", append(gpu, "NCCL_HOME="+nccl("-DNCCL=30000")), "below 3.0.0"},
+		{"ncclgin", "cuda:0", append(gpu, "NCCL_HOME="+nccl("-DNCCL=22809")), "has no device code"},
+		{"deepep", "cuda:0", gpu, "PyTorch not found"},
+		{"deepep", "cuda:0", append(gpu, "VIRTUAL_ENV="+python), "DeepEP not found (Python package deep_ep)"},
+		{"deepep", "cuda:0", append(gpu, "VIRTUAL_ENV="+whole), "has no device code"},
+	} {
+		if installed(c.want) {
+			t.Logf("%s: this machine has what %q is about", c.name, c.want)
+			continue
+		}
+		lib, err := filepath.Abs(Built(t, "lib"+c.name+".so"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(os.Args[0], "-test.run", "^TestPlaceholderProbe$", "-test.v")
+		// Nothing of this machine's own installations: they must not decide the test.
+		cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + empty, "LD_LIBRARY_PATH=" + empty,
+			probeEnv + "=" + lib + " " + c.device}, c.env...)
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "reason: ") {
+			t.Errorf("%s device=%s: %v\n%s", c.name, c.device, err, out)
+			continue
+		}
+		_, reason, _ := strings.Cut(string(out), "reason: ")
+		reason, _, _ = strings.Cut(reason, "\n")
+		if !strings.Contains(reason, c.want) {
+			t.Errorf("%s device=%s with %v: %q, want %q", c.name, c.device, c.env, reason, c.want)
+		}
+	}
+}
+
+// install compiles a library into a folder of its own under the given name.
+func install(t *testing.T, source, file string, flags ...string) string {
+	t.Helper()
+	built := Compile(t, source, flags...)
+	dir := filepath.Join(filepath.Dir(built), "installed")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(built, filepath.Join(dir, file)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func touch(t *testing.T, path string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
