@@ -22,7 +22,9 @@ class Bed {
         bool trace = false)
         : ranks_(ranks) {
         static int beds;
-        job_ = "gic-proxytest-" + std::to_string(getpid()) + "-" + std::to_string(beds++);
+        if (beds == 0)
+            atexit(unlink_all);
+        job_ = prefix() + std::to_string(beds++);
         pthread_barrier_init(&barrier_, nullptr, ranks);
         gathered_.resize(ranks);
         everyone([&](Rank &r) {
@@ -95,6 +97,9 @@ class Bed {
         struct gda_fabric *fabric;
         std::unique_ptr<Host> host;
     };
+
+    static std::string prefix() { return shm_prefix("gic-proxytest-"); }
+    static void unlink_all() { shm_unlink_all(prefix()); }
 
     static void ok(int rc) { CHECK(rc == 0, "%d: %s", rc, gic::error_text().c_str()); }
 

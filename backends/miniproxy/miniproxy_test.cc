@@ -16,7 +16,7 @@ uint32_t stop_word;
 // One rank with the given keys over their defaults.
 struct gic_open open_of(std::vector<struct gic_kv> *kv, std::map<std::string, const char *> given) {
     static const struct gic_kv nic[] = {{"engine", "cpu"}, {"watch", "dbr"}};
-    static std::string job = "gic-miniproxytest-" + std::to_string(getpid());
+    static std::string job = shm_prefix("gic-miniproxytest-") + "0";
     for (const struct gic_key &k : keys)
         kv->push_back(gic_kv{k.name, given.count(k.name) ? given[k.name] : k.value});
     struct gic_open open = {};
@@ -123,6 +123,7 @@ void test_session(const char *batch, bool exact) {
 } // namespace
 
 int main() {
+    atexit([] { shm_unlink_all(shm_prefix("gic-miniproxytest-")); });
     test_refusals();
     test_session("1", true);
     test_session("16", false);
