@@ -94,6 +94,9 @@ func (c *Case) check() error {
 	if !slices.Contains(statuses, c.Status) {
 		return fmt.Errorf("case %s: status %q is not one of %v", name, c.Status, statuses)
 	}
+	if m := c.Imported; m != nil && (m.Format == "" || m.File == "" || m.SHA256 == "" || m.Line < 0) {
+		return fmt.Errorf("case %s: imported must name format (%q), file (%q) and sha256 (%q)", name, m.Format, m.File, m.SHA256)
+	}
 	if c.Status != OK && c.Reason == "" {
 		return fmt.Errorf("case %s: status %s without a reason", name, c.Status)
 	}

@@ -47,6 +47,16 @@ type Header struct {
 	Env     map[string]string `json:"env,omitempty"`   // by allow-list
 	// Defaults of the backends' keys, by backend, so that a report need not show what was left alone.
 	Defaults map[string]map[string]string `json:"defaults,omitempty"`
+	// Imported names the files that the cases were taken from. Nothing of such a run was measured by gic.
+	Imported []Import `json:"imported,omitempty"`
+}
+
+// Import says which file of which other tool a result was taken from.
+type Import struct {
+	Format string `json:"format"`
+	File   string `json:"file"` // as it was named
+	SHA256 string `json:"sha256"`
+	Line   int    `json:"line,omitempty"` // of a case: the first one it was read from
 }
 
 // Machine is what the run ran on. Sections are absent where there is nothing to tell.
@@ -102,6 +112,9 @@ type Case struct {
 	Facts    map[string]any          `json:"facts,omitempty"`
 	Host     map[string]any          `json:"host,omitempty"` // at the sample: cpus, runnable_threads, cpu_frequency, ...
 	Warnings []workloads.Warning     `json:"warnings,omitempty"`
+	// Imported is set on reference rows: another tool's result. Its status ok means that the tool gave the number
+	// without an objection; gic neither measured nor verified it, so that it is never a best floor.
+	Imported *Import `json:"imported,omitempty"`
 }
 
 // Metric is a measured quantity: raw samples up to MaxRaw, above that an HdrHistogram (V2 compressed, base64)

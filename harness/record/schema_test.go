@@ -192,6 +192,7 @@ func TestSchemaMatchesTheStructs(t *testing.T) {
 		"counter": reflect.TypeFor[backends.Counter](),
 		"verify":  reflect.TypeFor[workloads.Verification](),
 		"warning": reflect.TypeFor[workloads.Warning](),
+		"import":  reflect.TypeFor[Import](),
 	} {
 		d, ok := doc.Defs[def]
 		if !ok {
