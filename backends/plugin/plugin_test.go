@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -327,8 +328,13 @@ func TestCountersAndFacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(map[string]string{"where": "gic-test/host/none", "engine": "cpu", "counts": "0+1"}, got); d != "" {
-		t.Errorf("facts (-want +got):\n%s", d)
+	for key, want := range map[string]string{"where": "gic-test/host/none", "engine": "cpu", "counts": "0+1", "library.libmock.version": "1.2"} {
+		if got[key] != want {
+			t.Errorf("fact %s is %q, want %q", key, got[key], want)
+		}
+	}
+	if len(got["library.libmock.sha256"]) != 64 || filepath.Base(got["library.libmock.path"]) != "libmock.so" {
+		t.Errorf("the loaded plugin is not told: %v", got)
 	}
 }
 

@@ -53,15 +53,16 @@ import (
 // session is one opened backend. The ABI promises a plugin that all calls on a session come from one OS thread,
 // so a goroutine locked to a thread of its own makes them; the thread ends with the session.
 type session struct {
-	p      *Plugin
-	c      *C.struct_gic_session
-	mem    arena // lives until close: gic_open's comm and stop
-	comm   backends.Comm
-	ranks  int
-	ctx    context.Context // of every exchange; done once the session is stopped
-	cancel context.CancelFunc
-	handle cgo.Handle // of this session, in gic_comm.arg
-	work   chan func()
+	p         *Plugin
+	libraries map[string]string // facts of what is loaded, nil until asked for
+	c         *C.struct_gic_session
+	mem       arena // lives until close: gic_open's comm and stop
+	comm      backends.Comm
+	ranks     int
+	ctx       context.Context // of every exchange; done once the session is stopped
+	cancel    context.CancelFunc
+	handle    cgo.Handle // of this session, in gic_comm.arg
+	work      chan func()
 	// commErr is the last failed exchange inside the current call; it tells which rank was missing.
 	commErr error
 
@@ -185,7 +186,37 @@ func (s *session) Facts() (map[string]string, error) {
 		return nil, err
 	}
 	out, err := goFacts(list, n)
-	return out, s.wrap("facts", err)
+	if err != nil {
+		return nil, s.wrap("facts", err)
+	}
+	return out, s.wrap("facts", s.addLibraries(out))
+}
+
+// addLibraries says which files this process really loaded, under the names of abi/backend.h; what the backend
+// itself says of a library goes first. They are read once: by the first call after a run, stacks have loaded
+// what they use.
+func (s *session) addLibraries(facts map[string]string) error {
+	if s.libraries == nil {
+		libs, err := Loaded()
+		if err != nil {
+			return fmt.Errorf("list loaded libraries: %w", err)
+		}
+		s.libraries = map[string]string{}
+		for _, l := range libs {
+			prefix := "library." + l.Name + "."
+			for key, value := range map[string]string{"version": l.Version, "path": l.Path, "sha256": l.SHA256} {
+				if value != "" {
+					s.libraries[prefix+key] = value
+				}
+			}
+		}
+	}
+	for key, value := range s.libraries {
+		if _, ok := facts[key]; !ok {
+			facts[key] = value
+		}
+	}
+	return nil
 }
 
 func (s *session) wrap(call string, err error) error {
