@@ -32,7 +32,7 @@ tests := $(addprefix $(B)/test/,$(basename $(test_src)))
 benches := $(addprefix $(B)/bench/,$(basename $(bench_src)))
 gofiles = $(shell git ls-files '*.go' 2>/dev/null) go.mod
 
-.PHONY: all gic plugins cuda-deps cuda-check run test test-c test-go bench lint fmt clean help FORCE
+.PHONY: all gic plugins cuda-deps cuda-check run test test-c test-go bench fuzz lint fmt clean help FORCE
 all: gic plugins ## build build/gic and the backends' build/lib*.so
 gic: $(B)/gic
 plugins: $(plugins)
@@ -84,6 +84,14 @@ test-go: all
 bench: all $(benches) ## speed, as ratios measured side by side in one run
 	@for b in $(benches); do echo "== $$b"; timeout 300 $$b || exit 1; done
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
+
+# Random queues, indices and keys against the NIC, coverage-guided; the seeded form of it is in `make test`.
+FUZZ_SECONDS ?= 60
+fuzz: ## fuzz the software NIC with libFuzzer (clang) for FUZZ_SECONDS
+	@mkdir -p $(B)/fuzz/corpus
+	clang -std=gnu11 -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -I. -pthread \
+		$(softnic_src) minigda/softnic/softnic_fuzz.c -o $(B)/fuzz/softnic_fuzz -lrt
+	$(B)/fuzz/softnic_fuzz -max_total_time=$(FUZZ_SECONDS) -max_len=4096 $(B)/fuzz/corpus
 
 # A CUDA toolkit: one found on the machine, or the pinned wheels in .deps. Compiling needs no GPU.
 NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard .deps/cuda/nvidia/cu13/bin/nvcc))
