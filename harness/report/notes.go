@@ -191,6 +191,7 @@ func machineText(m *record.Machine, others int) string {
 // claimLine is the statement that must stand over numbers that are not those of hardware, "" if all are.
 func (u *run) claimLine() string {
 	var soft, host, crowded, measured, real int
+	var profiles []string // models that shaped the software NIC
 	for _, w := range u.rows {
 		if !w.measured {
 			continue
@@ -199,6 +200,9 @@ func (u *run) claimLine() string {
 		s, h := w.nic == "soft", w.device == "host"
 		if s {
 			soft++
+			if p := w.nicConfig["profile"]; p != "" && p != "none" && !slices.Contains(profiles, p) {
+				profiles = append(profiles, p)
+			}
 		}
 		if h {
 			host++
@@ -220,7 +224,12 @@ func (u *run) claimLine() string {
 			times = append(times, what)
 		}
 	}
-	add(soft, "nic=soft", "a software NIC")
+	softLabel := "nic=soft"
+	if len(profiles) > 0 {
+		slices.Sort(profiles)
+		softLabel += " profile=" + strings.Join(profiles, "|")
+	}
+	add(soft, softLabel, "a software NIC")
 	add(host, "device=host", "host threads")
 	add(crowded, "oversubscribed", "too few CPUs")
 	of := "times"
