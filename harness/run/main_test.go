@@ -22,6 +22,15 @@ import (
 	"gic/workloads"
 )
 
+// testPorts is a port of which each snapshot shows ten packets more.
+func testPorts() func() map[string]uint64 {
+	var packets uint64
+	return func() map[string]uint64 {
+		packets += 10
+		return map[string]uint64{"mlx5_0/1/port_xmit_packets": packets, "mlx5_0/1/symbol_error": 3}
+	}
+}
+
 // The test binary is also the rank process, and, for launches, the whole of `gic run`.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == RankArg {
@@ -37,6 +46,7 @@ func TestMain(m *testing.M) {
 				return nil, fmt.Errorf("backend %s is not known", name)
 			},
 			Sample: func() map[string]any { return map[string]any{"pid": os.Getpid()} },
+			Ports:  testPorts(),
 		}))
 	}
 	if len(os.Args) > 1 && os.Args[1] == "gic-run" {

@@ -53,6 +53,10 @@ func TestRunGivesARecordPerPoint(t *testing.T) {
 		if c.Facts["ring"] != size || c.Host["cpus"] == nil || c.Host["runnable_threads"] != 3 {
 			t.Errorf("facts %v, host %v", c.Facts, c.Host)
 		}
+		// What the ports moved during this run alone; a counter that stood still is left out.
+		if d := cmp.Diff(map[string]any{"mlx5_0/1/port_xmit_packets": 10.0}, c.Host["rdma_ports"]); d != "" {
+			t.Errorf("port counters (-want +got):\n%s", d)
+		}
 	}
 	if d := cmp.Diff([]string{"64", "8", "1K"}, order); d != "" {
 		t.Errorf("points not in the planned order (-want +got):\n%s", d)
