@@ -199,7 +199,7 @@ func drawable(v float64, s Scale) bool {
 // Plot implements plot.Plotter.
 func (l *line) Plot(c draw.Canvas, p *plot.Plot) {
 	trX, trY := p.Transforms(&c)
-	shift := (vg.Length(l.index) - vg.Length(l.of-1)/2) * 1.6
+	shift := (vg.Length(l.index) - vg.Length(l.of-1)/2) * 1.3
 	// An end that a logarithmic axis cannot show lies at its edge.
 	clamp := func(v float64, a *plot.Axis) float64 { return min(max(v, a.Min), a.Max) }
 	var pts []vg.Point

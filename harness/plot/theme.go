@@ -28,7 +28,7 @@ func Theme() string {
 	for i, c := range palette {
 		fmt.Fprintf(&b, "--plot-%d:%s;", i+1, hex(c))
 	}
-	fmt.Fprintf(&b, "--plot-back:transparent;--plot-text:%s;--plot-mute:%s;--plot-grid:%s;", hex(colorText), hex(colorMute), hex(colorGrid))
+	fmt.Fprintf(&b, "--plot-back:#FFFFFF;--plot-text:%s;--plot-mute:%s;--plot-grid:%s;", hex(colorText), hex(colorMute), hex(colorGrid))
 	return b.String()
 }
 
@@ -41,7 +41,7 @@ func DarkTheme() string {
 	for i, c := range dark {
 		fmt.Fprintf(&b, "--plot-%d:%s;", i+1, c)
 	}
-	b.WriteString("--plot-back:transparent;--plot-text:#E8E8E8;--plot-mute:#A8A8A8;--plot-grid:#3A3D42;")
+	b.WriteString("--plot-back:#1C1E22;--plot-text:#E8E8E8;--plot-mute:#A8A8A8;--plot-grid:#3A3D42;")
 	return b.String()
 }
 

@@ -94,8 +94,17 @@ func (n *notes) of(w *row, c *cell, m *comparison) []int {
 	return refs
 }
 
-// lines prints the list; the texts are the full ones of the first row.
+// lines prints the list, numbered.
 func (n *notes) lines() []string {
+	out := n.texts()
+	for i := range out {
+		out[i] = fmt.Sprintf("[%d] %s", n.list[i].number, out[i])
+	}
+	return out
+}
+
+// texts are the full ones of the first row that has each note.
+func (n *notes) texts() []string {
 	var out []string
 	for _, at := range n.list {
 		text := at.text
@@ -106,7 +115,7 @@ func (n *notes) lines() []string {
 			}
 			text += ")"
 		}
-		out = append(out, fmt.Sprintf("[%d] %s", at.number, text))
+		out = append(out, text)
 	}
 	return out
 }
