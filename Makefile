@@ -6,13 +6,15 @@ MAKEFLAGS += --no-builtin-rules
 GO ?= go
 CC ?= gcc
 CXX ?= g++
-B := build
+B ?= build
+# go-nvml names functions that its own headers call deprecated.
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 WARN := -Wall -Wextra -Wshadow -Werror
 CFLAGS ?= -O2 -g
 CXXFLAGS ?= -O2 -g
 ALL_CFLAGS = -std=gnu11 $(CFLAGS) $(WARN) -Wmissing-prototypes -fPIC -fvisibility=hidden -I. -pthread
 ALL_CXXFLAGS = -std=gnu++17 $(CXXFLAGS) $(WARN) -fPIC -fvisibility=hidden -I. -pthread
-LDLIBS = -pthread -lrt -lm
+LDLIBS = -pthread -lrt -lm -ldl
 SAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 DEPS = -MMD -MP -MF $@.d
 
@@ -52,8 +54,8 @@ $(B)/obj/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(CXX) $(ALL_CXXFLAGS) $(DEPS) -x c++ -c $< -o $@
 define plugin_rule
-$(B)/lib$(1).so: $(B)/obj/backends/$(1)/$(1).cu.o $$($(1)_objs)
-	$$(CXX) -shared -Wl,-z,defs -o $$@ $$^ $$(LDLIBS)
+$(B)/lib$(1).so: $(B)/obj/backends/$(1)/$(1).cu.o $$($(1)_objs) | backends/abi/exports.map
+	$$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/abi/exports.map -o $$@ $$^ $$(LDLIBS)
 endef
 $(foreach b,$(backends),$(eval $(call plugin_rule,$(b))))
 
@@ -79,7 +81,7 @@ test: test-c test-go ## all tests; needs no GPU and no NIC
 test-c: $(tests)
 	@for t in $(tests); do echo "== $$t"; timeout 300 $$t || { echo "FAIL $$t"; exit 1; }; done
 test-go: all
-	$(GO) test -race -timeout 15m ./...
+	GORACE=atexit_sleep_ms=0 $(GO) test -race -timeout 15m ./...
 
 bench: all $(benches) ## speed, as ratios measured side by side in one run
 	@for b in $(benches); do echo "== $$b"; timeout 300 $$b || exit 1; done

