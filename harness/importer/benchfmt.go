@@ -102,7 +102,7 @@ func benchfmtUnit(name string) (metric string, u unit, ok bool) {
 func benchfmtName(name benchfmt.Name) (reading, error) {
 	base, parts := name.Parts()
 	r := reading{workload: string(base), backend: "benchmark", axes: map[string]string{}, config: map[string]string{}, facts: map[string]any{}}
-	own := bytes.Contains(name.Full(), []byte("/backend="))
+	own := bytes.Contains(name.Full(), []byte("/backend=")) && bytes.Contains(name.Full(), []byte("/nic="))
 	if own {
 		r.workload = strings.ToLower(r.workload[:min(1, len(r.workload))]) + r.workload[min(1, len(r.workload)):]
 	}
@@ -123,7 +123,11 @@ func benchfmtName(name benchfmt.Name) (reading, error) {
 			return r, err
 		}
 		if !own {
-			r.axes[axisWord(key)] = value
+			if key == "backend" {
+				r.backend = value
+			} else {
+				r.axes[axisWord(key)] = value
+			}
 			continue
 		}
 		if err := r.ownPart(&group, key, value); err != nil {

@@ -198,9 +198,6 @@ func (s *source) cxRow(line int, at string, f *cxFile, row *cxRow, r reading) {
 	r.axes["tokens"] = strconv.Itoa(tokens)
 	take := func(where, name string, c cxComponent, headline bool) bool {
 		if c.Availability != "measured" {
-			if c.Availability == "derived" {
-				s.note(line, "%s: %s is a sum of percentiles, not measured: left out", at, where)
-			}
 			return true
 		}
 		r.facts[name+"_samples"] = c.Count.int()

@@ -35,7 +35,7 @@ var (
 	deepepNVL    = regexp.MustCompile(`^` + num + ` GB/s \(NVL\), t: ` + num + ` us$`)
 	deepepRDMA   = regexp.MustCompile(`^` + num + ` \+ ` + num + ` us, ` + num + ` GB/s \(RDMA\), ` + num + ` GB/s \(NVL\)$`)
 	deepepEP     = regexp.MustCompile(`EP: +(\d+)/ *(\d+) \| ([a-z ]+): ` + num + ` GB/s \(SO\), ` + num + ` GB/s \(SU\), ` + num + ` us, ` + num + ` bytes \| (copy|reduce): ` + num + ` GB/s, ` + num + ` us`)
-	deepepKV     = regexp.MustCompile(`([a-z_]+)=([A-Za-z0-9.]+)`)
+	deepepKV     = regexp.MustCompile(`([a-z][a-z0-9_]*)=([A-Za-z0-9.]+)`)
 	deepepShape  = regexp.MustCompile(`^> (Ranks|Experts|Tokens|#SM): `)
 	deepepDigits = regexp.MustCompile(`\d+`)
 )
@@ -278,6 +278,10 @@ func (d *deepepRun) flush() {
 			facts: g.facts,
 		}
 		for _, name := range g.metrics {
+			if n := len(g.values[name]); n < len(g.seen) {
+				d.s.problem(g.line, "%s: %d of %d ranks gave a value, so that the slowest is not known", name, n, len(g.seen))
+				continue
+			}
 			m := g.make[name](name, name == "dispatch" || name == "combine")
 			m.Samples = slowest(g.values[name], m.Class)
 			r.metrics = append(r.metrics, m)

@@ -212,6 +212,9 @@ func (s *source) nvshmemReading(line int, job, size string, info map[string]stri
 	if !k.collective {
 		r.ranks = 2
 		r.axes["op"] = k.op
+		if strings.HasSuffix(job, "_bidi") {
+			r.axes["pattern"] = "bidirectional"
+		}
 	}
 	if job == "barrier_device" || job == "sync_device" {
 		r.axes = map[string]string{"threads": strconv.Itoa(n)}

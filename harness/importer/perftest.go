@@ -234,7 +234,7 @@ func (s *source) parsePerftestText() {
 			cols = nil
 		case head != nil:
 			cols = head
-		case trimmed == "" || strings.Trim(trimmed, "-*") == "":
+		case trimmed == "" || strings.Trim(trimmed, "-") == "", trimmed[0] == '*' && strings.HasSuffix(trimmed, "*"):
 		case strings.HasSuffix(trimmed, " Test") && !strings.Contains(trimmed, ":"):
 			run = &perftestRun{title: strings.TrimSuffix(trimmed, " Test"), info: map[string]string{}}
 			cols = nil

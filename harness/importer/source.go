@@ -309,5 +309,8 @@ func (s *source) finish() []*record.Case {
 		next[c.ID]++
 		out = append(out, c)
 	}
+	for _, list := range [][]*Problem{s.problems, s.notes} {
+		slices.SortStableFunc(list, func(a, b *Problem) int { return a.Line - b.Line })
+	}
 	return out
 }
