@@ -37,10 +37,10 @@ const (
 
 const traceRecordSize = 32
 
-// opcodeNames are the mlx5 opcodes that the NIC executes.
+// opcodeNames are the opcodes that the NIC executes (minigda/mlx5/wqe.h).
 var opcodeNames = map[uint8]string{
-	0x00: "NOP", 0x08: "RDMA_WRITE", 0x09: "RDMA_WRITE_IMM", 0x0a: "SEND", 0x0b: "SEND_IMM", 0x0f: "WAIT", 0x10: "RDMA_READ",
-	0x11: "ATOMIC_CS", 0x12: "ATOMIC_FA", 0x14: "ATOMIC_MASKED_CS", 0x15: "ATOMIC_MASKED_FA", 0x23: "DUMP",
+	0x00: "NOP", 0x08: "RDMA_WRITE", 0x0f: "WAIT", 0x10: "RDMA_READ", 0x11: "ATOMIC_CS", 0x12: "ATOMIC_FA", 0x14: "MASKED_CS",
+	0x15: "MASKED_FA", 0x23: "DUMP",
 }
 
 // IsTrace says whether a file is a NIC trace.

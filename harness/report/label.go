@@ -11,6 +11,9 @@ import (
 	"gic/harness/record"
 )
 
+// importedMark stands behind the label of a row that gic did not measure.
+const importedMark = " (imported)"
+
 // labelRows gives every row its label: the backend, and of its configuration the keys that differ within scope
 // or from the backend's default, where the header tells the defaults. Of the NIC's configuration likewise,
 // over all backends.
@@ -49,6 +52,9 @@ func (u *run) labelRows(rows, scope []*row) {
 		w.label = w.backend
 		for _, kv := range w.parts {
 			w.label += " " + kv.Key + "=" + kv.Value
+		}
+		if w.imported != "" {
+			w.label += importedMark
 		}
 	}
 }
@@ -130,6 +136,9 @@ func columned(rows []*row, width int) (labels []string, keys string) {
 	}
 	for i := range labels {
 		labels[i] = strings.TrimRight(labels[i], " ")
+		if rows[i].imported != "" {
+			labels[i] += importedMark
+		}
 		if textWidth(labels[i]) > width {
 			return nil, ""
 		}

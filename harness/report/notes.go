@@ -161,7 +161,33 @@ func (u *run) headLines() []string {
 	add("%d ranks (%s)", h.Ranks, h.Launch)
 	add("%s", plural(h.Repeat, "process run"))
 	add("seed %d", h.Seed)
-	return []string{strings.Join(a, ", "), "on " + machineText(&h.Host, len(h.Hosts)) + ", gic " + h.Gic}
+	lines := []string{strings.Join(a, ", "), "on " + machineText(&h.Host, len(h.Hosts)) + ", gic " + h.Gic}
+	if h.Imported != nil {
+		lines = nil
+	}
+	for _, o := range append([]*record.Header{h}, u.imports...) {
+		if o.Imported != nil {
+			lines = append(lines, importText(o))
+		}
+	}
+	return lines
+}
+
+// importText names the files of an import; nothing of it was measured on this machine.
+func importText(h *record.Header) string {
+	var files []string
+	for _, f := range h.Imported {
+		files = append(files, f.File+" ("+f.Format+")")
+	}
+	const most = 4
+	if n := len(files) - most; n > 0 {
+		files = append(files[:most], fmt.Sprintf("%d more", n))
+	}
+	text := "gic import " + h.ID + ", not measured by gic: " + strings.Join(files, ", ")
+	if h.Host.Hostname != "unknown" {
+		text += ", of " + h.Host.Hostname
+	}
+	return text
 }
 
 func machineText(m *record.Machine, others int) string {
@@ -298,8 +324,14 @@ func (u *run) totalLines() []string {
 	}
 	kept := u.records - u.replaced
 	out := []string{line + "; " + plural(u.records, "record")}
-	if h := u.header; h != nil && kept < h.Cases {
-		out = append(out, fmt.Sprintf("incomplete: %d of %d planned records are there", kept, h.Cases))
+	if h := u.header; h != nil {
+		planned := h.Cases
+		for _, o := range u.imports {
+			planned += o.Cases
+		}
+		if kept < planned {
+			out = append(out, fmt.Sprintf("incomplete: %d of %d planned records are there", kept, planned))
+		}
 	}
 	if u.replaced > 0 {
 		out = append(out, fmt.Sprintf("%s recorded again: the last counts (first: %s)", plural(u.replaced, "process run"), u.example))
