@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	groupSlot = vg.Length(17)   // a group's title
-	barText   = vg.Length(14.5) // a bar's label
+	groupSlot = vg.Length(19) // a group's title
+	barText   = vg.Length(16) // a bar's label
 	barThick  = vg.Length(11)
 	barSlot   = barText + barThick + 4
 	axisRoom  = vg.Length(34) // ticks and label of the axis

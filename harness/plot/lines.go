@@ -165,7 +165,7 @@ func axes(x, y Axis, xs, ys, data []float64) *plot.Plot {
 		a.axis.Tick.Length = 4
 		a.axis.Label.Text = a.def.Label
 		a.axis.Label.Padding = 3
-		setText(&a.axis.Label.TextStyle, 11)
+		setText(&a.axis.Label.TextStyle, 12)
 		setText(&a.axis.Tick.Label, tickSize)
 	}
 	g := plotter.NewGrid()

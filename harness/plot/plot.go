@@ -106,12 +106,12 @@ func (l *Lines) Name() string { return l.Title }
 // Name is the title.
 func (b *Bars) Name() string { return b.Title }
 
-// width of all figures, in points: text of 10 points stays readable on a telephone, and two stand side by side
+// width of all figures, in points: text of 11 points stays readable on a telephone, and two stand side by side
 // on a desk.
-const width = vg.Length(500)
+const width = vg.Length(420)
 
-// pixels per inch of PNGs: 2000 pixels wide.
-const pngDPI = 288
+// pixels per inch of PNGs: 1750 pixels wide.
+const pngDPI = 300
 
 // SVG draws a figure as a document of its own, on white.
 func SVG(w io.Writer, f Figure) error {

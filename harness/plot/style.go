@@ -80,9 +80,9 @@ func bold(s text.Style) text.Style {
 }
 
 const (
-	titleSize = vg.Length(13)
-	noteSize  = vg.Length(10)
-	tickSize  = vg.Length(10)
+	titleSize = vg.Length(14)
+	noteSize  = vg.Length(11)
+	tickSize  = vg.Length(11)
 	leading   = 1.25 // line height over font size
 	margin    = vg.Length(8)
 )

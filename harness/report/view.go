@@ -16,6 +16,7 @@ type View struct {
 
 // RunView is one run.
 type RunView struct {
+	Number int            // from 0, in the order of the records
 	Header *record.Header // nil for records without one
 	// Head says what the run is and on what machine, Claim what the numbers do not support ("" if they are those
 	// of hardware), Every which warnings all rows share, Totals how complete the run is.
@@ -108,8 +109,9 @@ func (c *CellView) Interval() (low, high float64) {
 // View builds the model.
 func (r *Report) View() *View {
 	v := &View{Errors: r.Errors()}
-	for _, u := range r.runs {
+	for i, u := range r.runs {
 		v.Runs = append(v.Runs, u.view())
+		v.Runs[i].Number = i
 	}
 	return v
 }
@@ -221,3 +223,6 @@ func ParseNumber(s string) (float64, bool) { return parseNumber(s) }
 
 // Clean makes text of a record one printable line.
 func Clean(s string) string { return clean(s) }
+
+// EscapeMarkdown keeps text of records from being read as markup.
+func EscapeMarkdown(s string) string { return escape(s) }
