@@ -100,11 +100,13 @@ func fill(c *record.Case, sum workloads.Summary) error {
 // The NIC counters that the message list predicts, by the names all backends use.
 var proofCounters = [...]string{"wqe_write", "wqe_read", "wqe_atomic"}
 
-// checkRun sets Expected and returns everything that keeps a record from being ok: wrong payload, and NIC
-// counters that are not the message list times the backend's lowering (the path proof).
+// checkRun sets Messages and Expected and returns everything that keeps a record from being ok: wrong payload,
+// and NIC counters that are not the message list times the backend's lowering (the path proof).
 func checkRun(c *record.Case, ops workloads.Ops, info backends.Info) []string {
 	var want [len(proofCounters)]uint64
+	c.Messages = 0
 	for op, n := range ops.Count {
+		c.Messages += n
 		l := info.Lowering[op]
 		want[0] += n * l.Writes
 		want[1] += n * l.Reads
