@@ -22,6 +22,9 @@ import (
 	"gic/workloads"
 )
 
+// issueSize is the size at which the test workload also gives an issue time, and warnings.
+const issueSize = 24
+
 // testPorts is a port of which each snapshot shows ten packets more.
 func testPorts() func() map[string]uint64 {
 	var packets uint64
@@ -249,7 +252,12 @@ func (j *ringJob) Summarize(rs []workloads.RankResult) (workloads.Summary, error
 		m.Samples = append(m.Samples, r.Get("t")[0]*1e-9)
 	}
 	m.Name, m.Unit, m.Class, m.Headline = "put", "s", workloads.Time, true
-	return workloads.Summary{Metrics: []workloads.Metric{m}, Facts: map[string]any{"ring": j.size}}, nil
+	sum := workloads.Summary{Metrics: []workloads.Metric{m}, Facts: map[string]any{"ring": j.size}}
+	if j.size == issueSize {
+		sum.Metrics = append(sum.Metrics, workloads.Metric{Name: "issue", Unit: "s", Class: workloads.Time, Samples: []float64{1e-9}})
+		sum.Warnings = []workloads.Warning{{Code: "timer_check", Text: "off"}, {Code: "other", Text: "stays"}}
+	}
+	return sum, nil
 }
 
 // testPlan is one outer of the fake with the given "k=v,.." configuration and sizes.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -130,6 +131,30 @@ func TestWrongResultsAreUnverified(t *testing.T) {
 		}
 		if c := got[0]; c.Status != tc.status || !strings.HasPrefix(c.Reason, tc.reason) {
 			t.Errorf("%s: %s %q, want %s %q", tc.config, c.Status, c.Reason, tc.status, tc.reason)
+		}
+	}
+}
+
+// A configuration without ordering is issue-only: every time that waits for the NIC is left out.
+func TestUnsafeKeepsIssueOnly(t *testing.T) {
+	t.Parallel()
+	for config, want := range map[string][]string{"fault=unsafe": {"issue"}, "": {"put", "issue"}} {
+		got, err := measure(t, t.Context(), testPlan(2, config, fmt.Sprint(issueSize)), Options{}, nil)
+		if err != nil || len(got) != 1 {
+			t.Fatalf("%q: %d records, error %v", config, len(got), err)
+		}
+		var names, codes []string
+		for _, m := range got[0].Metrics {
+			names = append(names, m.Name)
+		}
+		for _, w := range got[0].Warnings {
+			codes = append(codes, w.Code)
+		}
+		if d := cmp.Diff(want, names); d != "" {
+			t.Errorf("%q: metrics (-want +got):\n%s", config, d)
+		}
+		if slices.Contains(codes, "timer_check") != (config == "") || !slices.Contains(codes, "other") {
+			t.Errorf("%q: warnings %v", config, codes)
 		}
 	}
 }
