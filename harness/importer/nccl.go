@@ -386,11 +386,14 @@ func (s *source) ncclRow(line int, f []string, c ncclCase) {
 		if !ok {
 			continue
 		}
-		name := "time"
-		if c.metric != "" {
-			name = c.metric
+		if c.own != nil {
+			if m, ok := s.ownTime(line, c.metric, us, half); ok {
+				r.metrics = append(r.metrics, m)
+				s.add(r)
+			}
+			continue
 		}
-		r.metrics = append(r.metrics, seconds(name, true, us*1e-6))
+		r.metrics = append(r.metrics, seconds("time", true, us*1e-6))
 		// Two decimals of GB/s are 0.00 for small sizes: rounded away, not measured as nothing.
 		for j, name := range []string{"algbw", "busbw"} {
 			if v, err := strconv.ParseFloat(half[1+j], 64); err == nil && v > 0 {
@@ -402,4 +405,20 @@ func (s *source) ncclRow(line int, f []string, c ncclCase) {
 		}
 		s.add(r)
 	}
+}
+
+// ownTime undoes what gic's export does to a metric: a rate becomes the time of one message, a bandwidth that of
+// one transfer.
+func (s *source) ownTime(line int, metric string, us float64, half []string) (workloads.Metric, bool) {
+	switch metric {
+	case "":
+		s.problem(line, "a row of gic's export whose head names no metric")
+		return workloads.Metric{}, false
+	case "message_rate":
+		return rate(metric, true, 1e6/us), true
+	case "goodput":
+		gbs, ok := s.quantity(line, "algbw", half[1])
+		return bandwidth(metric, true, gbs*1e9), ok
+	}
+	return seconds(word(metric), true, us*1e-6), true
 }
