@@ -100,3 +100,32 @@ func TestImportedRowsStandBeside(t *testing.T) {
 		}
 	}
 }
+
+// A tool that does not have a metric of ours has not failed to measure it; two files under one backend's name are
+// told apart.
+func TestImportedRowsOfOtherMetrics(t *testing.T) {
+	measured := quick()
+	first, second := imported(measured, "x/first.csv", "perftest", 1), imported(measured, "x/second.csv", "perftest", 1)
+	for _, rec := range append(append([]record.Record{}, first...), second...) {
+		if c, ok := rec.(*record.Case); ok {
+			c.Metrics = c.Metrics[1:2]
+		}
+	}
+	all := append(append(append([]record.Record{}, measured...), first...), second...)
+	for _, format := range []string{"table", "markdown", "csv", "json"} {
+		text := render(t, all, format, 0)
+		if strings.Contains(text, "missing") {
+			t.Errorf("%s: a metric that the other tool does not have is called missing:\n%s", format, text)
+		}
+		if format != "csv" && (!strings.Contains(text, "perftest (imported first.csv)") || !strings.Contains(text, "perftest (imported second.csv)")) {
+			t.Errorf("%s: rows of two files cannot be told apart", format)
+		}
+	}
+	r := New()
+	for _, rec := range all {
+		r.Add(rec)
+	}
+	if r.Failed() != 0 {
+		t.Errorf("%d cases failed, want none", r.Failed())
+	}
+}

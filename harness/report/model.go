@@ -144,7 +144,7 @@ func (w *row) cell(name string) *cell {
 		}
 	}
 	c.runs = len(p50)
-	c.missing = okRuns > 0 && c.runs < okRuns
+	c.missing = w.imported == "" && okRuns > 0 && c.runs < okRuns // other tools have other metrics
 	if c.runs == 0 {
 		return c
 	}

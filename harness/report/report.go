@@ -69,6 +69,7 @@ type row struct {
 	warnings                          []workloads.Warning // without repeats of a code
 	measured, checked, oversubscribed bool
 	imported                          string // the file that it was taken from; "" for a row of ours
+	mark                              string // of such a row, behind its label
 }
 
 // reason is why some process runs of a row are not ok.

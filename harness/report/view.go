@@ -160,7 +160,7 @@ func (p *point) view(everywhere map[string]bool, n *notes) PointView {
 		mv := MetricView{Name: m.name, Base: m.unit, Class: m.class, Unit: u.name, Shown: slices.Contains(shown, m)}
 		for i, c := range m.cells {
 			cv := c.view(&v.Rows[i])
-			if mv.Shown && !c.row.idle() {
+			if mv.Shown && !c.row.idle() && !c.foreign() {
 				cv.Text = textOf(c.line(m, u, n))
 			}
 			mv.Cells = append(mv.Cells, cv)
