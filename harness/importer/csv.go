@@ -226,7 +226,8 @@ func (s *source) csvMetrics(line int, r *reading, t *csvTable, get func(string) 
 	if !ok {
 		return false
 	}
-	headline := get("headline") != "false"
+	// gic's csv does not say; beside a run, the run's own headlines count.
+	headline := !t.long && get("headline") != "false"
 	r.metrics = []workloads.Metric{u.metric(name, headline, v)}
 	for _, p := range others {
 		if text := get(p); text != "" {
