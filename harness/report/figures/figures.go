@@ -158,10 +158,16 @@ func value(keys []record.KeyValue, key string) string {
 	return ""
 }
 
-// join writes keys as tables do.
+// quiet are axes that say how long is measured, not what.
+var quiet = []string{"messages", "iterations", "warmup", "rounds", "posts", "timer_check"}
+
+// join writes keys as tables do, without what says little: how long was measured, and axes that are off.
 func join(keys []record.KeyValue) string {
 	var parts []string
 	for _, kv := range keys {
+		if kv.Value == "0" || slices.Contains(quiet, strings.TrimPrefix(kv.Key, "workload.")) {
+			continue
+		}
 		parts = append(parts, strings.TrimPrefix(kv.Key, "workload.")+"="+kv.Value)
 	}
 	return strings.Join(parts, " ")

@@ -14,6 +14,9 @@ import (
 	"gic/workloads/goodput"
 )
 
+// SweepKind is the Kind of curves over a key.
+const SweepKind = "Curves"
+
 // kind is a figure of a metric over one key.
 type kind struct {
 	title    string
@@ -52,8 +55,14 @@ var kinds = []kind{
 		x: plot.Axis{Label: "tokens per rank", Scale: plot.Log2}, y: plot.Log10},
 }
 
-// effort are axes that say how long is measured, not what: a curve may run over different values of them.
-var effort = []string{"workload.messages", "workload.iterations", "workload.warmup"}
+// effort are the quiet axes as keys: a curve may run over different values of them.
+var effort = func() []string {
+	var keys []string
+	for _, k := range quiet {
+		keys = append(keys, "workload."+k)
+	}
+	return keys
+}()
 
 // facet is what goes into one figure: one metric, all axes but the swept one equal.
 type facet struct {
@@ -263,7 +272,7 @@ func (k kind) draw(f *facet, curves []*curve, vary map[string]bool, part, parts 
 		}
 	}
 	l := &plot.Lines{
-		Title: report.Clean(strings.TrimSpace(fmt.Sprintf("%s: %s %s", k.title, f.metric, join(title)))),
+		Title: report.Clean(strings.TrimSpace(fmt.Sprintf("%s: %s %s", k.title, f.metric, titleText(title)))),
 		X:     k.x, Y: plot.Axis{Label: report.Clean(f.metric) + ", " + unit, Scale: k.y, Zero: k.y == plot.Linear},
 		Ring: "first size that reaches 90 % of its best",
 	}
@@ -272,7 +281,7 @@ func (k kind) draw(f *facet, curves []*curve, vary map[string]bool, part, parts 
 	}
 	l.Note = report.Clean(ev.note(join(rest), ""))
 	fig := Figure{
-		ID: k.title + " " + f.metric + " " + join(title), Kind: k.title, Plot: l,
+		ID: k.title + " " + f.metric + " " + titleText(title), Kind: SweepKind, Plot: l,
 		Head: []string{"series", k.x.Label, f.metric + ", " + unit, "low", "high", "n"},
 	}
 	var said []string
@@ -301,6 +310,15 @@ func (k kind) draw(f *facet, curves []*curve, vary map[string]bool, part, parts 
 	}
 	fig.Text = report.Clean(fig.Text)
 	return fig
+}
+
+// titleText is join with every key: they tell figures apart.
+func titleText(keys []record.KeyValue) string {
+	var parts []string
+	for _, kv := range keys {
+		parts = append(parts, strings.TrimPrefix(kv.Key, "workload.")+"="+kv.Value)
+	}
+	return strings.Join(parts, " ")
 }
 
 // knee is the first size at 90 % of the curve's best.

@@ -28,6 +28,7 @@ type runData struct {
 	*report.RunView
 	ID        string // prefix of ids
 	Name      string
+	Only      bool // the page holds this run alone
 	Headlines []headline
 	Missing   []figures.Missing
 	Figures   []figureGroup
@@ -43,7 +44,7 @@ type runData struct {
 // headline is the first point of a workload in one metric.
 type headline struct {
 	Workload, Point, Metric, Unit string
-	More                          int // points of the workload beside this one
+	Points                        int // of the workload
 	Cells                         []report.CellView
 }
 
@@ -92,7 +93,7 @@ func (p *Page) run(i int) runData {
 // facts are what the run is and what it ran on.
 func (p *Page) facts(i int) runData {
 	v := &p.view.Runs[i]
-	d := runData{RunView: v, ID: fmt.Sprintf("run-%d", i+1), Name: "records without a header"}
+	d := runData{RunView: v, Only: len(p.view.Runs) == 1, ID: fmt.Sprintf("run-%d", i+1), Name: "records without a header"}
 	if h := v.Header; h != nil {
 		d.Name = report.Clean(h.ID)
 		d.Command = strings.Join(h.Command, " ")
@@ -136,7 +137,7 @@ func headlines(s *report.SectionView) []headline {
 		p := &s.Points[i]
 		var out []headline
 		for _, m := range p.Metrics {
-			h := headline{Workload: s.Workload, Point: p.Title, Metric: m.Name, Unit: m.Unit, More: len(s.Points) - 1}
+			h := headline{Workload: s.Workload, Point: p.Title, Metric: m.Name, Unit: m.Unit, Points: len(s.Points)}
 			if !m.Shown {
 				continue
 			}
