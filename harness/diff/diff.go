@@ -24,6 +24,7 @@ import (
 	"sync"
 
 	"gic/harness/record"
+	"gic/harness/report"
 	"gic/harness/stats"
 	"gic/workloads"
 )
@@ -149,7 +150,7 @@ type Result struct {
 	Old, New *Set
 	Options  Options
 	Shared   []record.KeyValue // keys that all cases have in common
-	Pairs    []*Pair           // in the order of OLD
+	Pairs    []*Pair           // by workload, axes, backend and configuration
 	Added    []*Pair           // cases that only NEW has
 	Groups   []Group
 	Notes    []Note
@@ -207,17 +208,21 @@ func Compare(old, new *Set, o Options) (*Result, error) {
 	return r, nil
 }
 
-// fill turns the pairing into pairs in the order of the old side, with names and statuses.
+// fill turns the pairing into sorted pairs, with names and statuses.
 func (r *Result) fill(p *pairing) {
-	at := map[*caseSet]int{}
-	for i, k := range r.Old.cases {
-		at[k] = i
-	}
 	r.Pairs = p.pairs
 	for _, k := range p.gone {
 		r.Pairs = append(r.Pairs, &Pair{old: k})
 	}
-	slices.SortStableFunc(r.Pairs, func(a, b *Pair) int { return at[a.old] - at[b.old] })
+	first := map[string]int{} // where a workload comes first: runs measure in shuffled order, but plan in a meaningful one
+	for i, k := range r.Old.cases {
+		if _, ok := first[k.workload]; !ok {
+			first[k.workload] = i
+		}
+	}
+	slices.SortStableFunc(r.Pairs, func(a, b *Pair) int {
+		return cmp.Or(first[a.old.workload]-first[b.old.workload], compareKeys(a.old.keys, b.old.keys))
+	})
 	for _, k := range p.added {
 		r.Added = append(r.Added, &Pair{new: k})
 	}
@@ -248,35 +253,37 @@ func (r *Result) fill(p *pairing) {
 	}
 }
 
+// compareKeys orders cases of one workload by their keys, numbers by value.
+func compareKeys(a, b []record.KeyValue) int {
+	for i := range min(len(a), len(b)) {
+		if c := cmp.Or(cmp.Compare(a[i].Key, b[i].Key), report.CompareNatural(a[i].Value, b[i].Value)); c != 0 {
+			return c
+		}
+	}
+	return len(a) - len(b)
+}
+
 func (k *caseSet) face() *Case {
 	c := &Case{ID: k.id, Keys: k.keys, Runs: len(k.runs)}
 	c.Status, c.Reason = k.status()
 	return c
 }
 
-// varying finds the keys that tell the cases of one workload or of one backend apart. The others go to Shared.
+// varying finds the keys that tell the cases of one workload or of one backend apart, by caseSet.scope. Those of
+// the place that all cases share go to Shared.
 func (r *Result) varying(all []*Pair) map[string]bool {
 	first := map[string]string{}
-	scope := func(k *caseSet, key string) string {
-		switch {
-		case strings.HasPrefix(key, "workload."):
-			return k.workload + "\x00" + key
-		case strings.HasPrefix(key, "backend."):
-			return k.backend + "\x00" + key
-		}
-		return "\x00" + key
-	}
 	vary := map[string]bool{}
 	add := func(k *caseSet) {
 		if k == nil {
 			return
 		}
 		for _, kv := range k.keys {
-			s := scope(k, kv.Key)
+			s := k.scope(kv.Key)
 			if v, ok := first[s]; !ok {
 				first[s] = kv.Value
 			} else if v != kv.Value {
-				vary[kv.Key] = true
+				vary[s] = true
 			}
 		}
 	}
@@ -285,19 +292,20 @@ func (r *Result) varying(all []*Pair) map[string]bool {
 		add(p.new)
 	}
 	for _, a := range r.Options.dropped {
-		for k := range vary {
+		for s := range vary {
+			_, k, _ := strings.Cut(s, "\x00")
 			if a.covers(k) && k != "backend" && k != "workload" {
-				delete(vary, k)
+				delete(vary, s)
 			}
 		}
 	}
 	for _, key := range []string{"device", "ranks"} {
-		if v, ok := first["\x00"+key]; ok && !vary[key] {
+		if v, ok := first["\x00"+key]; ok && !vary["\x00"+key] {
 			r.Shared = append(r.Shared, record.KeyValue{Key: key, Value: v})
 		}
 	}
 	for _, s := range slices.Sorted(maps.Keys(first)) {
-		if key, ok := strings.CutPrefix(s, "\x00"); ok && strings.HasPrefix(key, "nic") && !vary[key] {
+		if key, ok := strings.CutPrefix(s, "\x00"); ok && strings.HasPrefix(key, "nic") && !vary[s] {
 			r.Shared = append(r.Shared, record.KeyValue{Key: key, Value: first[s]})
 		}
 	}

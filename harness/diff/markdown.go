@@ -83,7 +83,7 @@ func (r *Result) renderMarkdown(w io.Writer, _ int) error {
 	for i, n := range r.Notes {
 		fmt.Fprintf(w, "- [%d] %s\n", i+1, cell(n.line()))
 	}
-	for _, l := range slices.Concat(r.Hints, r.Errors()) {
+	for _, l := range slices.Concat(r.Hints, r.someErrors()) {
 		fmt.Fprintf(w, "- %s\n", cell(l))
 	}
 	fmt.Fprintln(w)
@@ -106,7 +106,7 @@ func (r *Result) renderGitHub(w io.Writer, _ int) error {
 	if r.Exit() == ExitNoPair {
 		fmt.Fprintf(w, "::error title=gic diff::no case pairs: nothing was compared\n")
 	}
-	for _, e := range r.Errors() {
+	for _, e := range r.someErrors() {
 		fmt.Fprintf(w, "::warning title=gic record::%s\n", escape(e))
 	}
 	for _, n := range r.Notes {

@@ -177,15 +177,23 @@ func apart(p *pairing) []Unlike {
 		}
 	}
 	var out []Unlike
+	without := func(k *caseSet, key string) string {
+		var b strings.Builder
+		for _, kv := range k.keys {
+			if kv.Key != key {
+				b.WriteString(kv.Key + "\x00" + kv.Value + "\x00")
+			}
+		}
+		return b.String()
+	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		o := Options{dropped: []Across{{Key: key}}}
-		byReduced := map[string]*caseSet{}
+		byRest := map[string]*caseSet{}
 		for _, k := range gone {
-			byReduced[o.reduced(k)] = k
+			byRest[without(k, key)] = k
 		}
 		u := Unlike{Key: key}
 		for _, k := range added {
-			g := byReduced[o.reduced(k)]
+			g := byRest[without(k, key)]
 			if g == nil {
 				continue
 			}
@@ -250,11 +258,23 @@ func checkKeys(old, new *Set, o *Options) error {
 	return nil
 }
 
+// scope is within which cases a key is compared to see whether it tells them apart: those of its workload, of its
+// backend, or all.
+func (k *caseSet) scope(key string) string {
+	switch {
+	case strings.HasPrefix(key, "workload."):
+		return k.workload + "\x00" + key
+	case strings.HasPrefix(key, "backend."):
+		return k.backend + "\x00" + key
+	}
+	return "\x00" + key
+}
+
 // name is a case in words, for messages.
 func (k *caseSet) name(vary map[string]bool) string {
 	parts := []string{k.workload}
 	add := func(kv record.KeyValue, prefix string) {
-		if name, ok := strings.CutPrefix(kv.Key, prefix); ok && vary[kv.Key] {
+		if name, ok := strings.CutPrefix(kv.Key, prefix); ok && vary[k.scope(kv.Key)] {
 			parts = append(parts, name+"="+kv.Value)
 		}
 	}
@@ -267,7 +287,7 @@ func (k *caseSet) name(vary map[string]bool) string {
 	}
 	for _, kv := range k.keys {
 		if identityState(kv.Key) || kv.Key == "ranks" {
-			if vary[kv.Key] {
+			if vary[k.scope(kv.Key)] {
 				parts = append(parts, kv.Key+"="+kv.Value)
 			}
 		}

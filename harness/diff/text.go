@@ -60,14 +60,21 @@ func (p *Pair) lines() []string {
 	}
 	for _, m := range p.Metrics {
 		u := unitOf(&m)
-		out = append(out, strings.TrimSpace(fmt.Sprintf("%s: %s -> %s %s, %s %s, n=%d+%d, p=%s: %s %s", m.Name,
-			value(m.Comparison.Old.Median, m.NOld, u), value(m.Comparison.New.Median, m.NNew, u), u.name, percent(m.Delta), m.interval(),
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s: %s -> %s %s, %s%s, n=%d+%d, p=%s: %s %s", m.Name,
+			value(m.Comparison.Old.Median, m.NOld, u), value(m.Comparison.New.Median, m.NNew, u), u.name, percent(m.Delta), spaced(m.interval()),
 			m.NOld, m.NNew, pText(m.P), m.Verdict, parens(m.Why))))
 	}
 	if p.Reason != "" {
 		out = append(out, "reason: "+p.Reason)
 	}
 	return out
+}
+
+func spaced(s string) string {
+	if s == "-" {
+		return ""
+	}
+	return " " + s
 }
 
 func parens(s string) string {
@@ -279,7 +286,7 @@ func (r *Result) renderTable(w io.Writer, width int) error {
 	for _, h := range r.Hints {
 		wrapped(w, "hint: "+h, width, "  ")
 	}
-	for _, e := range r.Errors() {
+	for _, e := range r.someErrors() {
 		wrapped(w, "error: "+e, width, "  ")
 	}
 	fmt.Fprintln(w)
@@ -289,11 +296,24 @@ func (r *Result) renderTable(w io.Writer, width int) error {
 	return nil
 }
 
+// errorLines is how many unusable lines are named to a reader; JSON has them all.
+const errorLines = 20
+
+// someErrors are the first of Errors, and how many there are more.
+func (r *Result) someErrors() []string {
+	all := r.Errors()
+	if len(all) <= errorLines {
+		return all
+	}
+	return append(slices.Clone(all[:errorLines]), fmt.Sprintf("... and %d more such lines; gic results verify names them all", len(all)-errorLines))
+}
+
 // counterTable lists the exact counters that changed; those that did not are counted.
 func (r *Result) counterTable(w io.Writer, width int) {
 	t := newTable("", "old", "new", "change", "verdict")
 	alignRight(t, 2, 4)
 	equal, changed := 0, 0
+	var names []string
 	for _, p := range r.Pairs {
 		first := true
 		exact := false
@@ -303,7 +323,8 @@ func (r *Result) counterTable(w io.Writer, width int) {
 				continue
 			}
 			if first {
-				t.AppendRow(table.Row{fit(p.Name, width-50)})
+				t.AppendRow(table.Row{heading})
+				names = append(names, p.Name)
 				first = false
 				changed++
 			}
@@ -322,7 +343,7 @@ func (r *Result) counterTable(w io.Writer, width int) {
 	}
 	fmt.Fprintf(w, "\nexact counters: equal in %s, changed in %d\n", plural(equal, "case"), changed)
 	if changed > 0 {
-		render(w, t)
+		render(w, t, names, width)
 	}
 }
 
@@ -334,34 +355,32 @@ func alignRight(t table.Writer, from, to int) {
 	t.SetColumnConfigs(c)
 }
 
-func render(w io.Writer, t table.Writer) {
+// heading marks a row that becomes a line over the full width.
+const heading = "\x01"
+
+// render prints a table; names are what its headings stand for.
+func render(w io.Writer, t table.Writer, names []string, width int) {
 	for l := range strings.SplitSeq(t.Render(), "\n") {
+		if _, ok := strings.CutPrefix(l, heading); ok {
+			wrapped(w, names[0], width, "    ")
+			names = names[1:]
+			continue
+		}
 		fmt.Fprintln(w, strings.TrimRight(l, " "))
 	}
-}
-
-// fit breaks a name into lines that fit a column.
-func fit(s string, width int) string {
-	lines := strings.Split(text.WrapSoft(oneLine(s), max(width-2, 24)), "\n")
-	for i := range lines {
-		lines[i] = strings.TrimRight(lines[i], " ")
-		if i > 0 {
-			lines[i] = "  " + lines[i]
-		}
-	}
-	return strings.Join(lines, "\n")
 }
 
 // metricTables lists the metrics of all compared pairs.
 func (r *Result) metricTables(w io.Writer, width int) {
 	var t table.Writer
 	rows := 0
+	var names []string
 	flush := func() {
 		if t != nil {
 			fmt.Fprintln(w)
-			render(w, t)
+			render(w, t, names, width)
 		}
-		t, rows = nil, 0
+		t, rows, names = nil, 0, nil
 	}
 	for _, p := range r.Pairs {
 		refs := ""
@@ -382,7 +401,8 @@ func (r *Result) metricTables(w io.Writer, width int) {
 					{Number: 6, Align: text.AlignRight, AlignHeader: text.AlignRight}})
 			}
 			if first {
-				t.AppendRow(table.Row{fit(p.Name, 28)})
+				t.AppendRow(table.Row{heading})
+				names = append(names, p.Name)
 				first = false
 			}
 			u := unitOf(m)
@@ -391,7 +411,7 @@ func (r *Result) metricTables(w io.Writer, width int) {
 				verdict = strings.ToUpper(verdict)
 			}
 			t.AppendRow(table.Row{"  " + oneLine(m.Name), value(m.Comparison.Old.Median, m.NOld, u), value(m.Comparison.New.Median, m.NNew, u),
-				u.name, percent(m.Delta), m.interval(), pText(m.P), fit(verdict+refs, 20)})
+				u.name, percent(m.Delta), m.interval(), pText(m.P), verdict + refs})
 			rows++
 		}
 		if rows >= tableRows {
@@ -435,7 +455,7 @@ func (r *Result) groupTable(w io.Writer) {
 		t.AppendRow(table.Row{oneLine(g.Workload), oneLine(g.Metric), oneLine(g.Backend), fmt.Sprintf("%.3f", g.Ratio), g.Cases})
 	}
 	fmt.Fprintln(w)
-	render(w, t)
+	render(w, t, nil, 0)
 }
 
 // conclusion says how it ends, and why.
@@ -461,6 +481,9 @@ func (r *Result) conclusion() []string {
 	bad := r.Regressions()
 	const most = 10
 	for i, p := range bad {
+		if r.Paired == 0 {
+			break // nothing was compared; that is what went wrong
+		}
 		if i == most {
 			out = append(out, fmt.Sprintf("... and %d more regressions", len(bad)-most))
 			break
