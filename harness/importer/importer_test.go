@@ -316,6 +316,7 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
+// The samples are long: give -fuzzminimizetime 20x, or the fuzzer spends its time on making them short.
 func FuzzParse(f *testing.F) {
 	for _, s := range samples {
 		data, err := os.ReadFile(filepath.Join("testdata", s.file))
