@@ -68,6 +68,8 @@ type RowView struct {
 	ID, Label, Backend, NIC, Device, Where string            // Where is NIC/device
 	Parts                                  []record.KeyValue // what Label holds behind the backend
 	Keys                                   []record.KeyValue // as record.Flatten, without the process run
+	Mark                                   string            // behind the label of an imported row, else ""
+	Imported                               string            // the file that the row was taken from, "" for a measured one
 	Status                                 record.Status
 	Reason                                 string
 	Runs                                   int // process runs, of any status
@@ -105,6 +107,9 @@ func (c *CellView) Interval() (low, high float64) {
 	}
 	return c.RunMin, c.RunMax
 }
+
+// Runs is the number of runs so far. A case is counted to the last one.
+func (r *Report) Runs() int { return len(r.runs) }
 
 // View builds the model.
 func (r *Report) View() *View {
@@ -184,7 +189,7 @@ func (p *point) view(everywhere map[string]bool, n *notes) PointView {
 
 func (w *row) view() RowView {
 	return RowView{
-		ID: w.id, Label: w.label, Backend: w.backend, NIC: w.nic, Device: w.device, Where: w.where(), Parts: w.parts,
+		ID: w.id, Label: w.label, Backend: w.backend, NIC: w.nic, Device: w.device, Where: w.where(), Parts: w.parts, Mark: w.mark, Imported: w.imported,
 		Keys: w.keys(), Status: w.status, Reason: w.reasonText(), Runs: len(w.samples), Measured: w.measured,
 		Verified: w.checked, Oversubscribed: w.oversubscribed,
 	}

@@ -1,8 +1,10 @@
 package figures
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"gic/harness/plot"
@@ -86,24 +88,25 @@ func distribution(
 	unit, scale := report.Unit(m.Class, m.Base, lowest(m), lowest(m))
 	fig.Head = []string{"row", "operations", "min, " + unit, "p50", "p90", "p99", "p99.9", "max", "p99 over process runs", "n"}
 	l.X = plot.Axis{Label: report.Clean(m.Name) + ", " + unit, Scale: plot.Log10}
-	for ci := range m.Cells {
-		c := &m.Cells[ci]
-		if !drawn(c) || !c.PerOp {
-			continue
-		}
-		metrics := samples.of(u.Number, c.Row.ID, m.Name)
-		if len(metrics) == 0 || len(l.Series) == plot.MaxSeries {
-			continue
-		}
-		if only {
-			return fig, nil
-		}
-		series, row, err := curveOf(metrics, scale)
+	cells, of := chosen(u, samples, m)
+	if only && len(cells) > 0 {
+		return fig, nil
+	}
+	if len(cells) < of {
+		l.Title += fmt.Sprintf(" (%d of %d rows)", len(cells), of)
+	}
+	var rows []*report.RowView
+	for _, c := range cells {
+		rows = append(rows, c.Row)
+	}
+	list, common := names(rows, "")
+	for i, c := range cells {
+		series, row, err := curveOf(samples.of(u.Number, c.Row, m.Name), scale)
 		if err != nil {
 			bad = append(bad, fmt.Sprintf("%s: %v", c.Row.Label, err))
 			continue
 		}
-		series.Name = report.Clean(c.Row.Label + " " + c.Row.Where)
+		series.Name = list[i]
 		l.Series = append(l.Series, series)
 		fig.Rows = append(fig.Rows, append([]string{series.Name}, row...))
 		ev.add(c)
@@ -111,9 +114,43 @@ func distribution(
 	if len(l.Series) == 0 {
 		return nil, bad
 	}
-	l.Note = report.Clean(ev.note(join(sec.Common), "drawn to p99.9; markers at p50, p90 and p99, their bars: range over the process runs"))
-	fig.Text = fmt.Sprintf("Cumulative share of operations by %s, %s, for %d rows.", m.Name, unit, len(l.Series))
+	l.Note = report.Clean(ev.note(join(sec.Common), common, "drawn to p99.9; markers at p50, p90 and p99, their bars: range over the process runs"))
+	fig.Text = fmt.Sprintf("Cumulative share of operations by %s, %s, of %s.", m.Name, unit, count(len(l.Series), "row"))
 	return fig, bad
+}
+
+// chosen are the cells of a point whose distributions are drawn, in their order, and how many there are: if a
+// figure cannot tell all apart, first the best of each backend, then those with the best medians.
+func chosen(u *report.RunView, samples *Samples, m *report.MetricView) ([]*report.CellView, int) {
+	var all []*report.CellView
+	for i := range m.Cells {
+		c := &m.Cells[i]
+		if drawn(c) && c.PerOp && len(samples.of(u.Number, c.Row, m.Name)) > 0 {
+			all = append(all, c)
+		}
+	}
+	if len(all) <= plot.MaxSeries {
+		return all, len(all)
+	}
+	order := slices.Clone(all)
+	slices.SortStableFunc(order, func(a, b *report.CellView) int { return cmp.Compare(a.Median, b.Median) })
+	seen := map[string]bool{}
+	first := map[*report.CellView]bool{}
+	for _, c := range order {
+		first[c] = !seen[c.Row.Backend]
+		seen[c.Row.Backend] = true
+	}
+	slices.SortStableFunc(order, func(a, b *report.CellView) int {
+		switch {
+		case first[a] == first[b]:
+			return 0
+		case first[a]:
+			return -1
+		}
+		return 1
+	})
+	order = order[:plot.MaxSeries]
+	return slices.DeleteFunc(slices.Clone(all), func(c *report.CellView) bool { return !slices.Contains(order, c) }), len(all)
 }
 
 func lowest(m *report.MetricView) float64 {

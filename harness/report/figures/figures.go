@@ -90,7 +90,7 @@ type evidence struct {
 	low, high       int // process runs
 	bounded, ranged bool
 	crowded         bool
-	soft            bool
+	soft, imported  bool
 }
 
 func (e *evidence) add(c *report.CellView) {
@@ -103,6 +103,7 @@ func (e *evidence) add(c *report.CellView) {
 	e.high = max(e.high, c.N)
 	e.bounded, e.ranged = e.bounded || c.Bounded, e.ranged || !c.Bounded
 	e.crowded = e.crowded || r.Oversubscribed
+	e.imported = e.imported || r.Imported != ""
 	e.soft = e.soft || r.NIC == "soft" || r.Device == "host"
 }
 
@@ -113,8 +114,9 @@ func (e *evidence) runs() string {
 	return fmt.Sprintf("n=%d to %d process runs", e.low, e.high)
 }
 
-// note is the line under a title. spread is what the bars are, "" for the usual.
-func (e *evidence) note(axes, spread string) string {
+// note is the line under a title: of axes and configurations what all share; spread is what the bars are, "" for
+// the usual.
+func (e *evidence) note(axes, common, spread string) string {
 	if spread == "" {
 		switch {
 		case e.bounded && e.ranged:
@@ -128,8 +130,10 @@ func (e *evidence) note(axes, spread string) string {
 		}
 	}
 	parts := []string{strings.Join(e.places, " and "), strings.Join(e.ranks, "/") + " ranks"}
-	if axes != "" {
-		parts = append(parts, axes)
+	for _, s := range []string{axes, common} {
+		if s != "" {
+			parts = append(parts, s)
+		}
 	}
 	parts = append(parts, e.runs(), spread)
 	s := strings.Join(parts, "; ")
@@ -139,7 +143,17 @@ func (e *evidence) note(axes, spread string) string {
 	if e.soft {
 		s += ". Not times of hardware"
 	}
+	if e.imported {
+		s += ". Imported rows: not measured here"
+	}
 	return s
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func appendNew(list []string, s string) []string {

@@ -104,8 +104,10 @@ func gapFigure(
 ) Figure {
 	var ev evidence
 	low, high := points[0].longest, 0.0
+	var rows []*report.RowView
 	for _, g := range points {
 		for _, c := range g.cells {
+			rows = append(rows, c.Row)
 			low, high = min(low, c.Median), max(high, c.Median)
 			ev.add(c)
 		}
@@ -125,29 +127,27 @@ func gapFigure(
 	if class != workloads.Time {
 		b.Parts = []string{"reached", "short of the best verified floor"}
 	}
+	label, common := gapNames(rows)
 	for _, g := range points {
 		group := plot.Group{Title: report.Clean(g.title)}
 		for _, c := range g.cells {
-			bar, row := gapBar(c, class, scale)
+			bar, row := gapBar(c, label[c.Row], class, scale)
 			group.Bars = append(group.Bars, bar)
 			fig.Rows = append(fig.Rows, append([]string{group.Title}, row...))
 		}
 		b.Groups = append(b.Groups, group)
 	}
-	b.Note = report.Clean(ev.note(join(sec.Common), ""))
+	b.Note = report.Clean(ev.note(join(sec.Common), common, ""))
 	fig.Text = fmt.Sprintf("%s of each row as one bar: the part that the best floor (minigda or miniproxy, verified, same "+
-		"point, NIC and device) needs or reaches, and the gap to it; %d points.", name, len(points))
+		"point, NIC and device) needs or reaches, and the gap to it; %s.", name, count(len(points), "point"))
 	return fig
 }
 
 // gapBar is a row beside its floor.
-func gapBar(c *report.CellView, class workloads.Class, scale float64) (plot.Bar, []string) {
+func gapBar(c *report.CellView, label string, class workloads.Class, scale float64) (plot.Bar, []string) {
 	lo, hi := c.Interval()
 	v, floor := c.Median/scale, c.Floor/scale
-	bar := plot.Bar{Label: report.Clean(c.Row.Label), Text: report.Number(v), Low: lo / scale, High: hi / scale}
-	if len(c.Row.Where) > 0 && c.Row.NIC != "soft" {
-		bar.Label += " " + c.Row.Where
-	}
+	bar := plot.Bar{Label: label, Text: report.Number(v), Low: lo / scale, High: hi / scale}
 	gap := v - floor
 	switch {
 	case class == workloads.Time:
@@ -164,6 +164,29 @@ func gapBar(c *report.CellView, class workloads.Class, scale float64) (plot.Bar,
 		bar.Label, report.Number(v), report.Number(lo / scale), report.Number(hi / scale), report.Number(floor),
 		signed(gap), c.Text.Ratio, fmt.Sprint(c.N),
 	}
+}
+
+// gapNames names rows of several points: one name for what is the same configuration.
+func gapNames(rows []*report.RowView) (label map[*report.RowView]string, common string) {
+	var distinct []*report.RowView
+	byKey := map[string]int{}
+	at := make([]int, len(rows))
+	for i, r := range rows {
+		key := r.Label + "\x00" + r.Where + "\x00" + value(r.Keys, "ranks")
+		n, ok := byKey[key]
+		if !ok {
+			n = len(distinct)
+			byKey[key] = n
+			distinct = append(distinct, r)
+		}
+		at[i] = n
+	}
+	list, common := names(distinct, "")
+	label = map[*report.RowView]string{}
+	for i, r := range rows {
+		label[r] = list[at[i]]
+	}
+	return label, common
 }
 
 func signed(v float64) string {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"gic/harness/record"
+	"gic/harness/report"
 	"gic/workloads"
 )
 
@@ -14,32 +15,30 @@ const maxMetrics = 20_000
 // Samples keeps what a distribution is drawn from: the headline times of records, with the samples of every
 // operation. The zero value is empty and ready.
 type Samples struct {
-	runs []map[string]map[int]record.Metric // per run: case ID and metric to the process runs
-	id   string
+	runs []map[string]map[int]record.Metric // per run: case and metric to the process runs
 	kept int
 	full bool
 }
 
-// Add looks at a record; records come in the order in which they are added to a report.
-func (s *Samples) Add(rec record.Record) {
-	switch rec := rec.(type) {
-	case *record.Header:
-		if len(s.runs) == 0 || s.id != rec.ID {
-			s.id = rec.ID
-			s.runs = append(s.runs, map[string]map[int]record.Metric{})
-		}
-	case *record.Case:
-		if len(s.runs) == 0 {
-			s.runs = append(s.runs, map[string]map[int]record.Metric{})
-		}
-		s.addCase(s.runs[len(s.runs)-1], rec)
+// Add looks at a case, which a report counts to its run of this number.
+func (s *Samples) Add(run int, c *record.Case) {
+	for len(s.runs) <= run {
+		s.runs = append(s.runs, map[string]map[int]record.Metric{})
 	}
+	s.addCase(s.runs[run], c)
 }
 
+// sampleKey tells an imported row from a measured one of the same case.
+func sampleKey(id, imported, metric string) string { return id + "\x00" + imported + "\x00" + metric }
+
 func (s *Samples) addCase(run map[string]map[int]record.Metric, c *record.Case) {
+	imported := ""
+	if c.Imported != nil {
+		imported = c.Imported.File
+	}
 	for i := range c.Metrics {
 		m := &c.Metrics[i]
-		key := c.ID + "\x00" + m.Name
+		key := sampleKey(c.ID, imported, m.Name)
 		if c.Status != record.OK { // recorded again, and no longer ok
 			delete(run[key], c.Index)
 			continue
@@ -62,12 +61,12 @@ func (s *Samples) addCase(run map[string]map[int]record.Metric, c *record.Case) 
 	}
 }
 
-// of gives the process runs of a case in a metric, of the run with this number.
-func (s *Samples) of(run int, id, metric string) []record.Metric {
+// of gives the process runs of a row in a metric, of the run with this number.
+func (s *Samples) of(run int, r *report.RowView, metric string) []record.Metric {
 	if s == nil || run >= len(s.runs) {
 		return nil
 	}
-	byIndex := s.runs[run][id+"\x00"+metric]
+	byIndex := s.runs[run][sampleKey(r.ID, r.Imported, metric)]
 	var out []record.Metric
 	for _, i := range sortedInts(byIndex) {
 		out = append(out, byIndex[i])

@@ -73,7 +73,7 @@ type facet struct {
 }
 
 type curve struct {
-	name   string
+	name   string          // set when drawn
 	row    *report.RowView // the first
 	points []curvePoint
 }
@@ -91,7 +91,7 @@ func (s *Set) sweep(u *report.RunView, k kind) {
 		facets = k.facets(u, nil)
 	}
 	vary := varying(facets)
-	count, seen := 0, map[string]bool{}
+	figures, seen := 0, map[string]bool{}
 	for _, f := range facets {
 		for _, c := range f.curves {
 			for _, p := range c.points {
@@ -102,14 +102,13 @@ func (s *Set) sweep(u *report.RunView, k kind) {
 		if len(f.curves) == 0 {
 			continue
 		}
-		f.nameCurves(k.key)
 		parts := slices.Collect(slices.Chunk(f.curves, plot.MaxSeries))
 		for i, curves := range parts {
-			count++
+			figures++
 			s.add(k.draw(f, curves, vary, i, len(parts)))
 		}
 	}
-	if count > 0 || k.optional {
+	if figures > 0 || k.optional {
 		return
 	}
 	name := k.key[strings.Index(k.key, ".")+1:]
@@ -224,39 +223,13 @@ func varying(facets []*facet) map[string]bool {
 	return vary
 }
 
-// nameCurves gives every curve the label of its rows without the swept key, and what else tells it apart.
-func (f *facet) nameCurves(key string) {
-	places, ranks := map[string]bool{}, map[string]bool{}
-	for _, c := range f.curves {
-		places[c.row.Where] = true
-		ranks[value(c.row.Keys, "ranks")] = true
-	}
-	used := map[string]int{}
-	for _, c := range f.curves {
-		c.name = c.row.Backend
-		for _, kv := range c.row.Parts {
-			if "backend."+kv.Key != key {
-				c.name += " " + kv.Key + "=" + kv.Value
-			}
-		}
-		if len(places) > 1 {
-			c.name += " " + c.row.Where
-		}
-		if len(ranks) > 1 {
-			c.name += " ranks=" + value(c.row.Keys, "ranks")
-		}
-		c.name = report.Clean(c.name)
-		if used[c.name]++; used[c.name] > 1 {
-			c.name += fmt.Sprintf(" (%d)", used[c.name])
-		}
-	}
-}
-
 // draw makes one figure of curves.
 func (k kind) draw(f *facet, curves []*curve, vary map[string]bool, part, parts int) Figure {
 	low, high := math.Inf(1), 0.0
 	var ev evidence
+	var rows []*report.RowView
 	for _, c := range curves {
+		rows = append(rows, c.row)
 		for _, p := range c.points {
 			low, high = min(low, p.cell.Median), max(high, p.cell.Median)
 			ev.add(p.cell)
@@ -272,16 +245,20 @@ func (k kind) draw(f *facet, curves []*curve, vary map[string]bool, part, parts 
 		}
 	}
 	l := &plot.Lines{
-		Title: report.Clean(strings.TrimSpace(fmt.Sprintf("%s: %s %s", k.title, f.metric, titleText(title)))),
+		Title: report.Clean(strings.TrimSpace(fmt.Sprintf("%s: %s %s", k.title, f.metric, text(title)))),
 		X:     k.x, Y: plot.Axis{Label: report.Clean(f.metric) + ", " + unit, Scale: k.y, Zero: k.y == plot.Linear},
 		Ring: "first size that reaches 90 % of its best",
 	}
 	if parts > 1 {
 		l.Title += fmt.Sprintf(" (%d of %d)", part+1, parts)
 	}
-	l.Note = report.Clean(ev.note(join(rest), ""))
+	list, common := names(rows, k.key)
+	for i, c := range curves {
+		c.name = list[i]
+	}
+	l.Note = report.Clean(ev.note(join(rest), common, ""))
 	fig := Figure{
-		ID: k.title + " " + f.metric + " " + titleText(title), Kind: SweepKind, Plot: l,
+		ID: k.title + " " + f.metric + " " + text(title), Kind: SweepKind, Plot: l,
 		Head: []string{"series", k.x.Label, f.metric + ", " + unit, "low", "high", "n"},
 	}
 	var said []string
@@ -304,21 +281,12 @@ func (k kind) draw(f *facet, curves []*curve, vary map[string]bool, part, parts 
 		}
 		l.Series = append(l.Series, s)
 	}
-	fig.Text = fmt.Sprintf("%s, %s, over %s, for %d configurations.", f.metric, unit, k.x.Label, len(curves))
+	fig.Text = fmt.Sprintf("%s, %s, over %s, of %s.", f.metric, unit, k.x.Label, count(len(curves), "configuration"))
 	if said != nil {
 		fig.Text += " 90 % of the best: " + strings.Join(said, "; ") + "."
 	}
 	fig.Text = report.Clean(fig.Text)
 	return fig
-}
-
-// titleText is join with every key: they tell figures apart.
-func titleText(keys []record.KeyValue) string {
-	var parts []string
-	for _, kv := range keys {
-		parts = append(parts, strings.TrimPrefix(kv.Key, "workload.")+"="+kv.Value)
-	}
-	return strings.Join(parts, " ")
 }
 
 // knee is the first size at 90 % of the curve's best.

@@ -11,6 +11,7 @@ import (
 	"gic/harness/record"
 	"gic/harness/report"
 	"gic/harness/report/figures"
+	"gic/workloads"
 )
 
 // pageData is what the template sees.
@@ -45,6 +46,7 @@ type runData struct {
 type headline struct {
 	Workload, Point, Metric, Unit string
 	Points                        int // of the workload
+	Rows                          int // of the point
 	Cells                         []report.CellView
 }
 
@@ -131,7 +133,43 @@ func groupFigures(list []figures.Figure) []figureGroup {
 	return out
 }
 
-// headlines are the headline metrics of a section's first measured point, the best floor first.
+// bestOfBackends are the best rows of each backend and place, the best floor first, and how many rows there are.
+func bestOfBackends(m *report.MetricView) (best []report.CellView, rows int) {
+	better := func(a, b *report.CellView) bool {
+		if m.Class == workloads.Time {
+			return a.Median < b.Median
+		}
+		return a.Median > b.Median
+	}
+	for i := range m.Cells {
+		c := &m.Cells[i]
+		if c.N == 0 || c.Row.Status != record.OK {
+			continue
+		}
+		rows++
+		at := slices.IndexFunc(best, func(o report.CellView) bool {
+			return o.Row.Backend == c.Row.Backend && o.Row.Where == c.Row.Where && o.Row.Imported == c.Row.Imported
+		})
+		switch {
+		case at < 0:
+			best = append(best, *c)
+		case !best[at].Best && (c.Best || better(c, &best[at])):
+			best[at] = *c
+		}
+	}
+	slices.SortStableFunc(best, func(a, b report.CellView) int {
+		switch {
+		case a.Best == b.Best:
+			return 0
+		case a.Best:
+			return -1
+		}
+		return 1
+	})
+	return best, rows
+}
+
+// headlines are the headline metrics of a section's first measured point.
 func headlines(s *report.SectionView) []headline {
 	for i := range s.Points {
 		p := &s.Points[i]
@@ -141,20 +179,7 @@ func headlines(s *report.SectionView) []headline {
 			if !m.Shown {
 				continue
 			}
-			for _, c := range m.Cells {
-				if c.N > 0 {
-					h.Cells = append(h.Cells, c)
-				}
-			}
-			slices.SortStableFunc(h.Cells, func(a, b report.CellView) int {
-				switch {
-				case a.Best == b.Best:
-					return 0
-				case a.Best:
-					return -1
-				}
-				return 1
-			})
+			h.Cells, h.Rows = bestOfBackends(&m)
 			if len(h.Cells) > 0 {
 				out = append(out, h)
 			}

@@ -47,25 +47,20 @@ func New(o Options) *Page { return &Page{options: o, report: report.New()} }
 // Add adds a record; see report.Report. It may not be called after Figures or Render.
 func (p *Page) Add(rec record.Record) {
 	p.report.Add(rec)
-	p.samples.Add(rec)
-	switch rec := rec.(type) {
-	case *record.Header:
-		if n := len(p.libraries); n == 0 || p.libraries[n-1].id != rec.ID {
-			p.libraries = append(p.libraries, libraries{id: rec.ID})
-		}
-	case *record.Case:
-		if len(p.libraries) == 0 {
-			p.libraries = append(p.libraries, libraries{})
-		}
-		p.libraries[len(p.libraries)-1].add(rec)
+	c, ok := rec.(*record.Case)
+	if !ok {
+		return
 	}
+	run := p.report.Runs() - 1
+	p.samples.Add(run, c)
+	for len(p.libraries) <= run {
+		p.libraries = append(p.libraries, libraries{})
+	}
+	p.libraries[run].add(c)
 }
 
 // libraries are what the ranks of a run loaded, by backend, each once.
-type libraries struct {
-	id   string
-	list []loaded
-}
+type libraries struct{ list []loaded }
 
 type loaded struct {
 	Backend string
