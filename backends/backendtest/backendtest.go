@@ -33,8 +33,10 @@ type Target struct {
 	// Threaded is laid over the configuration where a rank has several device threads: a backend may need more
 	// queues, or a rule for sharing them.
 	Threaded map[string]string
-	// Workloads it has a device half for.
+	// Workloads it has a device half for. Without conform a backend that declares more than the others need fails.
 	Workloads []workloads.Workload
+	// Largest says under which settings ("key=value") it takes payloads up to so many bytes only.
+	Largest map[string]int
 	// NoSpin: it has no device threads, so no device deadline either.
 	NoSpin bool
 }
@@ -73,7 +75,10 @@ type trial struct {
 	findings []string
 	cluster  *cluster
 	clusters int
-	refused  bool // the last run ended with EINVAL
+	refused  bool // the last run ended with EINVAL or ErrNotSupported
+	// unsupported: with ErrNotSupported.
+	unsupported bool
+	facts       map[string]string // of rank 0, from openUnder
 }
 
 func (tr *trial) errorf(format string, args ...any) {

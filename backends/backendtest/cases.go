@@ -24,6 +24,7 @@ var cases = []struct {
 	{"window", checkWindow},
 	{"workloads", checkWorkloads},
 	{"configurations", checkConfigurations},
+	{"fence in the queue", checkFenceInQueue},
 	{"undeclared", checkUndeclared},
 	{"counters repeat", checkRepeat},
 	{"four ranks", checkFourRanks},

@@ -13,6 +13,7 @@ import (
 	"gic/backends"
 	"gic/backends/plugin"
 	"gic/workloads"
+	"gic/workloads/conform"
 	"gic/workloads/op"
 )
 
@@ -73,7 +74,7 @@ func TestReadmeBackendConforms(t *testing.T) {
 		t.Setenv(tinyEnv, lib)
 	}
 	TestBackend(t, Target{Name: "tiny", Open: func() (backends.Backend, error) { return plugin.Load(lib) },
-		Device: "host", NIC: "none", Workloads: []workloads.Workload{op.Workload{}}})
+		Device: "host", NIC: "none", Workloads: []workloads.Workload{op.Workload{}, conform.Workload{}}})
 }
 
 // The page's command runs it, and the rows are verified.

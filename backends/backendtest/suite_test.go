@@ -9,13 +9,15 @@ import (
 	"gic/backends/plugin"
 	"gic/workloads"
 	"gic/workloads/alltoall"
+	"gic/workloads/conform"
 	"gic/workloads/goodput"
 	"gic/workloads/moe"
 	"gic/workloads/op"
 	"gic/workloads/rate"
 )
 
-var works = []workloads.Workload{op.Workload{}, rate.Workload{}, goodput.Workload{}, alltoall.Workload{}, moe.Workload{}}
+var works = []workloads.Workload{op.Workload{}, rate.Workload{}, goodput.Workload{}, alltoall.Workload{}, moe.Workload{},
+	conform.Workload{}}
 
 func fakeTarget(config map[string]string) Target {
 	return Target{Name: "fake", Open: func() (backends.Backend, error) { return fake.New(works...), nil },
@@ -31,7 +33,7 @@ func softTarget(t *testing.T, name string, threaded map[string]string) Target {
 	path := Built(t, "lib"+name+".so")
 	return Target{Name: name, Open: func() (backends.Backend, error) { return plugin.Load(path) }, Device: "host", NIC: "soft",
 		NICConfig: map[string]string{"engine": "cpu", "profile": "none", "threads": "1", "watch": "bell", "doorbell": "host", "trace": "off"},
-		Threaded:  threaded, Workloads: works}
+		Threaded:  threaded, Workloads: works, Largest: map[string]int{"inline=on": 972}}
 }
 
 func TestMinigda(t *testing.T) {

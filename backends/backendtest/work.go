@@ -53,6 +53,7 @@ func points(w workloads.Workload, ranks int) []workloads.Point {
 			}
 		}
 	}
+	out = append(out, wordPoints(w, ranks, out)...)
 	// Each operation also with a payload that is no single word.
 	if _, ok := b["op"]; ok {
 		for _, op := range variants["op"] {
@@ -130,6 +131,7 @@ func (tr *trial) check(what string, job workloads.Job) []measured {
 	tr.refused = slices.ContainsFunc(errs, func(err error) bool {
 		return errors.Is(err, syscall.EINVAL) || errors.Is(err, backends.ErrNotSupported)
 	})
+	tr.unsupported = slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, backends.ErrNotSupported) })
 	if bad("run", errs) {
 		return nil
 	}
@@ -198,7 +200,7 @@ func (tr *trial) sweep(ranks int) {
 	if tr.cluster != nil {
 		ops := tr.cluster.info.Caps & (backends.CapNotify<<1 - 1)
 		if rest := (ops &^ used).Names(); len(rest) > 0 {
-			tr.t.Logf("declared, but no workload here needs it: %s", strings.Join(rest, ", "))
+			tr.errorf("declared, but nothing here puts it to the test: %s; is conform among the workloads?", strings.Join(rest, ", "))
 		}
 	}
 }
@@ -251,6 +253,11 @@ func checkFourRanks(tr *trial) {
 		if job.Needs()&^tr.cluster.info.Caps == 0 {
 			tr.check("4 ranks: "+name(w, base(w)), job)
 		}
+		for _, p := range wordPoints(w, 4, nil) {
+			if !isThreaded(p) {
+				tr.checkWord("4 ranks: ", w, p, 4)
+			}
+		}
 	}
 }
 
@@ -261,7 +268,6 @@ func checkConfigurations(tr *trial) {
 		return
 	}
 	probe, params := tr.cluster.ranks[0].probe, tr.params
-	type setting struct{ key, value string }
 	var settings []setting
 	for _, k := range tr.cluster.info.Keys {
 		if _, fixed := tr.target.Config[k.Name]; fixed {
@@ -277,6 +283,7 @@ func checkConfigurations(tr *trial) {
 	}
 	for _, s := range settings {
 		tr.checkSetting(s.key, s.value)
+		tr.checkWordsUnder(s)
 	}
 }
 
@@ -333,6 +340,9 @@ func (tr *trial) checkPoint(key, value string, w workloads.Workload, threads str
 func checkUndeclared(tr *trial) {
 	for _, w := range tr.target.Workloads {
 		for _, p := range points(w, 2) {
+			if isThreaded(p) { // the same words
+				continue
+			}
 			job, err := tr.job(w, p, 2)
 			if err != nil {
 				tr.errorf("%v", err)

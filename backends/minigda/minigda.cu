@@ -2,6 +2,7 @@
 #include "backends/abi/adapter.cuh"
 #include "minigda/gda.h"
 #include "workloads/alltoall/alltoall.cuh"
+#include "workloads/conform/conform.cuh"
 #include "workloads/goodput/goodput.cuh"
 #include "workloads/moe/moe.cuh"
 #include "workloads/op/op.cuh"
@@ -9,7 +10,8 @@
 
 namespace {
 
-using Served = gic::Workloads<op_workload, rate_workload, goodput_workload, alltoall_workload, moe_workload>;
+using Served = gic::Workloads<op_workload, rate_workload, goodput_workload, alltoall_workload, moe_workload,
+                              conform_workload>;
 
 constexpr const char *version = "1";
 

@@ -4,6 +4,7 @@
 #include "miniproxy/proxy.cuh"
 
 #include "workloads/alltoall/alltoall.cuh"
+#include "workloads/conform/conform.cuh"
 #include "workloads/goodput/goodput.cuh"
 #include "workloads/moe/moe.cuh"
 #include "workloads/op/op.cuh"

@@ -14,6 +14,7 @@ import (
 	"gic/backends"
 	"gic/harness/plan"
 	"gic/harness/record"
+	"gic/workloads/conform"
 	"gic/workloads/suites"
 )
 
@@ -247,6 +248,9 @@ func TestQuick(t *testing.T) {
 		rows[fmt.Sprintf("%s %s %s", c.Workload, c.Backend, c.Status)]++
 	}
 	for _, w := range workloadList() {
+		if (w == conform.Workload{}) {
+			continue // in no suite
+		}
 		for _, floor := range []string{"minigda", "miniproxy"} {
 			if rows[w.Name()+" "+floor+" ok"] == 0 {
 				t.Errorf("no verified row of %s on %s: %v", w.Name(), floor, rows)

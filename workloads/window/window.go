@@ -165,6 +165,8 @@ type Check struct {
 	m      workloads.Memory
 	rank   int
 	buf    []byte
+	// firstAt is where in its piece the first mismatch was.
+	firstAt int
 }
 
 // NewCheck starts a check of one rank's window.
@@ -198,6 +200,20 @@ func (c *Check) Word(name string, offset, want uint64) error {
 	return c.compare(name, offset, offset, binary.LittleEndian.AppendUint64(nil, want))
 }
 
+// Bytes compares a run of bytes; what tells in the first mismatch whose byte i is.
+func (c *Check) Bytes(name string, offset uint64, want []byte, what func(i int) string) error {
+	for at := 0; at < len(want); at += chunk {
+		good := c.Result.Wrong == 0
+		if err := c.compare(name, offset, offset+uint64(at), want[at:min(at+chunk, len(want))]); err != nil {
+			return err
+		}
+		if good && c.Result.Wrong > 0 {
+			c.Result.First += " (" + what(at+c.firstAt) + ")"
+		}
+	}
+	return nil
+}
+
 func (c *Check) compare(name string, start, offset uint64, want []byte) error {
 	if len(c.buf) < len(want) {
 		c.buf = make([]byte, len(want))
@@ -215,6 +231,7 @@ func (c *Check) compare(name string, start, offset uint64, want []byte) error {
 			continue
 		}
 		if c.Result.Wrong == 0 {
+			c.firstAt = i
 			c.Result.First = fmt.Sprintf("rank %d: %s byte %d: 0x%02x, expected 0x%02x",
 				c.rank, name, offset+uint64(i)-start, got[i], want[i])
 		}

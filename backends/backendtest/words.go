@@ -1,0 +1,221 @@
+package backendtest
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"gic/backends"
+	"gic/workloads"
+)
+
+// wordPoints are all cases of a workload that has cases (conform), with one device thread and with four, without
+// those in `had`.
+func wordPoints(w workloads.Workload, ranks int, had []workloads.Point) []workloads.Point {
+	var out []workloads.Point
+	for _, a := range w.Axes() {
+		if a.Name != "case" {
+			continue
+		}
+		for c := range strings.SplitSeq(a.Allowed, "|") {
+			for _, threads := range []string{"1", "4"} {
+				p := base(w)
+				p["case"], p["threads"] = c, threads
+				same := func(q workloads.Point) bool { return maps.Equal(p, q) }
+				if _, err := w.Prepare(p, ranks, 1); err == nil && !slices.ContainsFunc(had, same) {
+					out = append(out, p)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// checkWord runs one case on the open ranks if the backend declares what it needs; false when it went wrong.
+func (tr *trial) checkWord(when string, w workloads.Workload, p workloads.Point, ranks int) bool {
+	job, err := tr.job(w, p, ranks)
+	if err != nil {
+		tr.errorf("%v", err)
+		return false
+	}
+	return job.Needs()&^tr.cluster.info.Caps != 0 || tr.check(when+name(w, p), job) != nil
+}
+
+// setting is a key moved off its default.
+type setting struct{ key, value string }
+
+func (s setting) String() string { return s.key + "=" + s.value }
+
+// checkWordsUnder runs all cases under one setting with four device threads: on the default configuration, so that
+// they share what they can; where that is refused, on one that has room for them; where that is, too, with one.
+func (tr *trial) checkWordsUnder(s setting) {
+	for _, w := range tr.target.Workloads {
+		if len(wordPoints(w, 2, nil)) == 0 {
+			continue
+		}
+		if largest := tr.target.Largest[s.String()]; largest > 0 {
+			tr.refusesLarger(s, w, largest)
+		}
+		for _, with := range []struct {
+			threads string
+			config  map[string]string
+		}{{"4", nil}, {"4", tr.target.Threaded}, {"1", nil}} {
+			before := len(tr.findings)
+			if tr.wordsUnder(s, w, with.threads, with.config) || with.threads == "1" {
+				break
+			}
+			tr.findings = tr.findings[:before]
+		}
+	}
+}
+
+// wordsUnder runs the cases; false when the first was refused as something that this configuration cannot do.
+func (tr *trial) wordsUnder(s setting, w workloads.Workload, threads string, config map[string]string) bool {
+	fresh, first := false, true
+	for _, p := range wordPoints(w, 2, nil) {
+		if p["threads"] != threads {
+			continue
+		}
+		if !fresh && !tr.openUnder(s, config) {
+			return true
+		}
+		if tr.facts["unsafe"] != "" {
+			return true // deliberately without the order that makes it correct
+		}
+		if largest := tr.target.Largest[s.String()]; largest > 0 {
+			p["largest"] = strconv.Itoa(largest)
+		}
+		tr.unsupported = false
+		fresh = tr.checkWord(s.String()+": ", w, p, 2)
+		if first && tr.unsupported {
+			return false
+		}
+		first = false
+	}
+	return true
+}
+
+func (tr *trial) openUnder(s setting, config map[string]string) bool {
+	if !tr.open(2, func(o *backends.Open) {
+		maps.Copy(o.Config, config)
+		o.Config[s.key] = s.value
+	}) {
+		return false
+	}
+	var err error
+	if tr.facts, err = tr.cluster.ranks[0].Facts(); err != nil {
+		tr.errorf("%v: facts: %v", s, err)
+	}
+	return err == nil
+}
+
+// refusesLarger: what a setting cannot carry is called a bad argument.
+func (tr *trial) refusesLarger(s setting, w workloads.Workload, largest int) {
+	p := base(w)
+	p["largest"] = strconv.Itoa(largest + 1)
+	job, err := tr.job(w, p, 2)
+	if err != nil {
+		tr.errorf("%v", err)
+		return
+	}
+	if !tr.openUnder(s, nil) || tr.failed("window", tr.cluster.each(func(r *rank) error { return r.Window(job.WindowBytes()) })) {
+		return
+	}
+	errs := tr.cluster.run(func(r *rank) error {
+		run, err := job.Run(r.rank)
+		if err == nil {
+			_, err = r.Run(run)
+		}
+		return err
+	})
+	if !slices.ContainsFunc(errs, func(err error) bool { return errors.Is(err, syscall.EINVAL) }) {
+		tr.errorf("%v: payloads of more than %d bytes: %v, want EINVAL", s, largest, errs)
+	}
+}
+
+// A NIC may send the write behind a read before the read has been answered; what keeps it back is the fence bit, or
+// a driver that waits. Whether this NIC does so is not to decide the test: the queue itself is looked at.
+//
+// The trace of softnic says which: behind a read, a write of the same queue carries the bit or follows the read's
+// CQE. The latency of the NIC's profile is what makes a driver that does neither visible.
+func checkFenceInQueue(tr *trial) {
+	_, traces := tr.target.NICConfig["trace"]
+	_, profiles := tr.target.NICConfig["profile"]
+	if tr.target.NIC != "soft" || !traces || !profiles {
+		return
+	}
+	dir := tr.t.TempDir()
+	tr.t.Setenv("GIC_TRACE_DIR", dir)
+	for _, w := range tr.target.Workloads {
+		for _, p := range wordPoints(w, 2, nil) {
+			if p["case"] != "fence_get" || isThreaded(p) {
+				continue
+			}
+			if !tr.open(2, func(o *backends.Open) {
+				o.NICConfig = maps.Clone(o.NICConfig)
+				o.NICConfig["trace"], o.NICConfig["profile"] = "on", "cx7-200"
+			}) {
+				return
+			}
+			if job, err := tr.job(w, p, 2); err != nil || job.Needs()&^tr.cluster.info.Caps != 0 || !tr.checkWord("traced: ", w, p, 2) {
+				continue
+			}
+			tr.close()                                               // saves the traces
+			found, _ := filepath.Glob(filepath.Join(dir, "*.trace")) // the pattern is well formed
+			if len(found) != 2 {
+				tr.errorf("fence: %d traces of 2 ranks", len(found))
+			}
+			for _, path := range found {
+				tr.fencesIn(path)
+			}
+		}
+	}
+}
+
+// fencesIn looks for writes that nothing keeps behind the read before them.
+func (tr *trial) fencesIn(path string) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		tr.errorf("fence: %v", err)
+		return
+	}
+	reads, loose := unfenced(text)
+	if loose > 0 {
+		tr.errorf("fence: %d of %d gets: the put behind a fence has no fence bit and was posted before the get's CQE", loose, reads)
+	}
+	if reads == 0 {
+		tr.errorf("fence: the trace has no reads")
+	}
+}
+
+// unfenced counts the reads in a trace (softnic.h), and those whose next write on the same queue is neither fenced nor
+// posted behind the read's CQE.
+func unfenced(trace []byte) (reads, loose int) {
+	const header, record, wqe, cqe, opWrite, opRead, fenceBits = 16, 32, 2, 3, 0x08, 0x10, 0xe0
+	open := map[uint32]uint16{} // reads without a CQE: QP to index
+	for i := header; i+record <= len(trace); i += record {
+		r := trace[i:]
+		qpn, index := binary.LittleEndian.Uint32(r[8:]), binary.LittleEndian.Uint16(r[12:])
+		kind, opcode, bits := r[14], r[15], r[21]
+		read, is := open[qpn]
+		switch {
+		case kind == wqe && opcode == opRead:
+			reads++
+			open[qpn] = index
+		case kind == wqe && opcode == opWrite && is:
+			if bits&fenceBits == 0 {
+				loose++
+			}
+			delete(open, qpn)
+		case kind == cqe && is && int16(index-read) >= 0:
+			delete(open, qpn)
+		}
+	}
+	return reads, loose
+}
