@@ -109,7 +109,10 @@ var scenarios = []scenario{
 	{name: "was failed, is ok", old: status(record.Failed), verdict: Better},
 	{name: "was failed, is missing", old: status(record.Failed), new: func(_ *testing.T, c *record.Case) bool { return !first(c) }, verdict: Incomparable},
 	{name: "not the same work", old: on(func(_ *testing.T, c *record.Case) { c.Facts = map[string]any{"routing_hash": "a"} }),
-		new:     on(func(t *testing.T, c *record.Case) { c.Facts = map[string]any{"routing_hash": "b"}; scale(t, c, "rtt", 9) }),
+		new: on(func(t *testing.T, c *record.Case) {
+			c.Facts = map[string]any{"routing_hash": "b"}
+			scale(t, c, "rtt", 9)
+		}),
 		verdict: Incomparable, note: "other_work"},
 	{name: "unequal resources", new: on(func(_ *testing.T, c *record.Case) { c.Created["qps"] = "9" }), verdict: Unclear, note: "unequal_resources"},
 	{name: "a clock moved", new: on(func(_ *testing.T, c *record.Case) { c.Host["cpu_frequency_max"] = 2.0e9 }), verdict: Unclear, note: "clocks"},

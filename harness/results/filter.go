@@ -118,8 +118,9 @@ func (f *Filter) Unknown() []string {
 // result puts keys into the form that benchproc works on. The one value stands for the record as a whole.
 func result(kv []record.KeyValue) *benchfmt.Result {
 	r := &benchfmt.Result{Name: benchfmt.Name("Gic"), Iters: 1, Values: []benchfmt.Value{{Value: 1, Unit: "record"}}}
-	for _, v := range kv {
-		r.SetConfig(v.Key, v.Value)
+	r.Config = make([]benchfmt.Config, len(kv))
+	for i, v := range kv {
+		r.Config[i] = benchfmt.Config{Key: v.Key, Value: []byte(v.Value), File: true}
 	}
 	return r
 }
@@ -143,14 +144,7 @@ func filterKeys(text string) []string {
 			}
 			inValue, i = false, end
 		case c == '/' && inValue:
-			i++
-			for i < len(text) && text[i] != '/' {
-				if text[i] == '\\' {
-					i++
-				}
-				i++
-			}
-			inValue, i = false, i+1
+			inValue, i = false, pattern(text, i)
 		case c == ':':
 			inValue, i = true, i+1
 		case c == '(' && inValue:
@@ -185,6 +179,34 @@ func quoted(text string, i int) int {
 	return len(text)
 }
 
+// pattern returns the end of the regular expression whose slash is at i. Slashes in parentheses and brackets belong
+// to it, as benchproc has it.
+func pattern(text string, i int) int {
+	brackets, parens := 0, 0
+	for i++; i < len(text); i++ {
+		if text[i] == '/' && brackets == 0 && parens == 0 {
+			return i + 1
+		}
+		switch text[i] {
+		case '\\':
+			i++
+		case '[':
+			brackets++
+		case ']':
+			brackets = max(brackets-1, 0)
+		case '(':
+			if brackets == 0 {
+				parens++
+			}
+		case ')':
+			if brackets == 0 {
+				parens--
+			}
+		}
+	}
+	return len(text)
+}
+
 // closing returns the end of the list of values whose parenthesis is at i. Slashes and quotes may hide others.
 func closing(text string, i int) int {
 	start := true // of a value, where a slash begins a regexp
@@ -193,12 +215,7 @@ func closing(text string, i int) int {
 		case c == '"':
 			i, start = quoted(text, i), false
 		case c == '/' && start:
-			for i++; i < len(text) && text[i] != '/'; i++ {
-				if text[i] == '\\' {
-					i++
-				}
-			}
-			i, start = i+1, false
+			i, start = pattern(text, i), false
 		case c == ')':
 			return i + 1
 		default:
