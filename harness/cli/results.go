@@ -1,0 +1,502 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"gic/harness/diff"
+	"gic/harness/plan"
+	"gic/harness/record"
+	"gic/harness/results"
+	"gic/workloads"
+)
+
+const helpResults = `Usage: gic results list   [DIR...] [--filter EXPR] [--json]
+       gic results query  [DIR...] [--filter EXPR] [--row KEYS] [--col KEYS] [--ignore KEYS]
+       gic results prune  [DIR...] --keep N | --older-than AGE [--filter EXPR] [--yes]
+       gic results verify [DIR...]
+
+Looks after a folder of runs: every run.jsonl below DIR, or below $GIC_RESULTS or results/local.
+
+  $ gic results list --filter 'suite:quick backend:minigda'
+  $ gic results query --filter 'workload:op backend:(minigda OR miniproxy)' --col backend
+  $ gic results query results/local --filter 'workload:rate' --row workload.size@num --col run
+  $ gic results prune --keep 20
+  $ gic results verify
+
+A filter is key:value, key:"value", key:/regexp/, key:(a OR b), joined by AND (or a space), OR, -
+for not, and parentheses. Keys: workload, workload.AXIS, backend, backend.KEY, nic, nic.KEY, device,
+ranks, seed, index, status, run, suite, host, gic, launch. A projection is a list of keys, each with
+an order if wanted: key@num, key@alpha, key@(a b), which also leaves out the others.
+
+prune says what it would remove and removes it with --yes: never what a baseline names, is being
+written, or holds lines that are no records. verify exits with 1 if it finds a problem.
+`
+
+func (a *app) results(args []string) error {
+	subs := []struct {
+		name string
+		run  func(*app, []string) error
+	}{{"list", (*app).resultsList}, {"query", (*app).resultsQuery}, {"prune", (*app).resultsPrune}, {"verify", (*app).resultsVerify}}
+	var known []string
+	for _, s := range subs {
+		known = append(known, s.name)
+		if len(args) > 0 && args[0] == s.name {
+			return s.run(a, args[1:])
+		}
+	}
+	return a.noSub("results", args, known)
+}
+
+// noSub answers a command that needs another word and did not get a known one.
+func (a *app) noSub(command string, args, known []string) error {
+	switch {
+	case len(args) == 0:
+		return usagef("%s takes one of %s; gic %s --help says more", command, strings.Join(known, ", "), command)
+	case args[0] == "-h" || args[0] == "--help":
+		return a.commandHelp(command)
+	case strings.HasPrefix(args[0], "-"):
+		return usagef("%s takes one of %s first, got %s", command, strings.Join(known, ", "), args[0])
+	}
+	return usageError{plan.UnknownName(command+" command", args[0], known, "")}
+}
+
+// subHelp prints a command's text and the flags of one of its parts.
+func (a *app) subHelp(text string, f *flags) error {
+	fmt.Fprint(a.stdout, text)
+	for _, g := range f.groups {
+		f.all.AddFlagSet(g.set)
+	}
+	fmt.Fprint(a.stdout, f.usages())
+	return nil
+}
+
+// storeFlags are those that all commands over the store share.
+type storeFlags struct {
+	filter string
+	json   bool
+}
+
+func newStoreFlags(command string) (*flags, *storeFlags) {
+	f, s := newFlags(command), &storeFlags{}
+	g := f.group("Flags")
+	g.StringVar(&s.filter, "filter", "", "only records that match `EXPR`")
+	g.BoolVar(&s.json, "json", false, "print JSON")
+	return f, s
+}
+
+// find gives the run files of the arguments, and the filter.
+func (s *storeFlags) find(paths []string) ([]string, *results.Filter, error) {
+	filter, err := results.NewFilter(s.filter)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	files, err := results.Open("").Files(paths...)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	if len(files) == 0 && len(paths) == 0 {
+		return nil, nil, usagef("no results in %s: gic run makes some; another folder is given as DIR or in %s", results.Open("").Dir, results.EnvDir)
+	}
+	if len(files) == 0 {
+		return nil, nil, usagef("%s: no %s there or below", strings.Join(paths, " "), record.FileName)
+	}
+	return files, filter, nil
+}
+
+// checkFilter refuses a filter with a key that no record has.
+func checkFilter(f *results.Filter) error {
+	if u := f.Unknown(); u != nil {
+		return usagef("--filter: no record has %s; keys: %s", strings.Join(u, ", "), strings.Join(f.Known(), ", "))
+	}
+	return nil
+}
+
+func (a *app) printJSON(v any) error {
+	e := json.NewEncoder(a.stdout)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+func (a *app) resultsList(args []string) error {
+	f, s := newStoreFlags("results list")
+	if err := f.parse(args); err != nil {
+		return err
+	}
+	if f.help {
+		return a.subHelp(helpResults, f)
+	}
+	files, filter, err := s.find(f.all.Args())
+	if err != nil {
+		return err
+	}
+	runs, err := results.List(files, filter)
+	if err != nil {
+		return err
+	}
+	if err := checkFilter(filter); err != nil {
+		return err
+	}
+	if s.json {
+		if runs == nil {
+			runs = []*results.Run{}
+		}
+		return a.printJSON(runs)
+	}
+	a.printRuns(runs)
+	return nil
+}
+
+func (a *app) printRuns(runs []*results.Run) {
+	t := newTable(a.stdout, "run", "time", "suite", "ranks", "host", "records", "cases")
+	t.SetColumnConfigs([]table.ColumnConfig{
+		{Number: 3, WidthMax: 12, WidthMaxEnforcer: text.WrapText}, {Number: 4, Align: text.AlignRight}, {Number: 6, Align: text.AlignRight},
+		{Number: 5, WidthMax: 16, WidthMaxEnforcer: text.WrapText}, {Number: 7, WidthMax: 28, WidthMaxEnforcer: text.WrapSoft}})
+	var bad []string
+	for _, r := range runs {
+		bad = append(bad, r.Bad...)
+		if r.ID == "" {
+			continue
+		}
+		records := strconv.Itoa(r.Records)
+		if r.Records < r.Planned {
+			records += "/" + strconv.Itoa(r.Planned)
+		}
+		t.AppendRow(table.Row{r.ID, r.Time.UTC().Format("2006-01-02 15:04"), orDash(r.Suite), r.Ranks, r.Host, records, statusText(r.Cases)})
+	}
+	t.Render()
+	for _, r := range runs {
+		if r.ID != "" {
+			fmt.Fprintf(a.stdout, "%s  %s\n", r.ID, r.Path)
+		}
+	}
+	for _, b := range bad {
+		fmt.Fprintf(a.stdout, "error: %s\n", indent(wrap(b, width-7), 7))
+	}
+	fmt.Fprintf(a.stdout, "%d runs\n", t.Length())
+}
+
+func statusText(count map[record.Status]int) string {
+	var parts []string
+	for _, s := range []record.Status{record.OK, record.Skipped, record.Unsafe, record.Unverified, record.Timeout, record.Failed} {
+		if count[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", count[s], s))
+		}
+	}
+	return orDash(strings.Join(parts, ", "))
+}
+
+func (a *app) resultsQuery(args []string) error {
+	f, s := newStoreFlags("results query")
+	g := f.group("Layout")
+	q := results.Query{}
+	stat := oneOf{"p50", []string{"p50", "p90", "p99", "max", "mean"}}
+	var metrics words
+	g.StringVar(&q.Row, "row", "", "rows: projection `KEYS`; else all keys that vary")
+	g.StringVar(&q.Col, "col", "", "columns: projection `KEYS`")
+	g.StringVar(&q.Ignore, "ignore", "", "`KEYS` that may differ within a cell")
+	g.Var(&metrics, "metric", "show metric `NAME`, not those that a run's table shows; may be repeated")
+	g.Var(&stat, "stat", "what of a process run is taken")
+	if err := f.parse(args); err != nil {
+		return err
+	}
+	if f.help {
+		return a.subHelp(helpResults, f)
+	}
+	files, filter, err := s.find(f.all.Args())
+	if err != nil {
+		return err
+	}
+	q.Filter, q.Metrics, q.Stat = filter, metrics, diff.Stats[stat.value]
+	answer, err := q.Ask(files)
+	if err != nil {
+		return usageError{err}
+	}
+	if s.json {
+		return a.printJSON(answer)
+	}
+	if answer.Records == 0 {
+		return usagef("no record matches the filter %q in %s", s.filter, plural(len(files), "run file"))
+	}
+	for i, g := range answer.Metrics {
+		if i > 0 {
+			fmt.Fprintln(a.stdout)
+		}
+		a.printGrid(g)
+	}
+	if len(answer.Metrics) == 0 {
+		fmt.Fprintln(a.stdout, "no values in the records that match")
+	}
+	for _, n := range answer.Notes {
+		fmt.Fprintf(a.stdout, "note: %s\n", indent(wrap(n, width-6), 6))
+	}
+	for _, b := range answer.Bad {
+		fmt.Fprintf(a.stdout, "error: %s\n", indent(wrap(b, width-7), 7))
+	}
+	return nil
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// printGrid prints one metric: row keys, then a column per value of the column keys.
+func (a *app) printGrid(g *results.Grid) {
+	low := math.Inf(1)
+	for _, line := range g.Cells {
+		for _, c := range line {
+			if c != nil && c.Median > 0 {
+				low = min(low, c.Median)
+			}
+		}
+	}
+	unit, scale := humanUnit(g.Class, g.Unit, low)
+	fmt.Fprintf(a.stdout, "%s, %s: median over process runs, ± half of the 95 %% interval, process runs\n", g.Metric, unit)
+	header := make([]any, 0, len(g.Rows)+len(g.ColValues))
+	for _, k := range g.Rows {
+		header = append(header, k)
+	}
+	for _, v := range g.ColValues {
+		header = append(header, strings.TrimSpace(strings.Join(v, " ")))
+	}
+	t := newTable(a.stdout, header...)
+	var configs []table.ColumnConfig
+	for i := range g.ColValues {
+		configs = append(configs, table.ColumnConfig{Number: len(g.Rows) + i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight, AlignFooter: text.AlignRight})
+	}
+	t.SetColumnConfigs(configs)
+	for i, line := range g.Cells {
+		row := table.Row{}
+		for _, v := range g.RowValues[i] {
+			row = append(row, v)
+		}
+		for _, c := range line {
+			row = append(row, cellText(c, scale))
+		}
+		t.AppendRow(row)
+	}
+	if len(g.Cells) > 1 && slices.ContainsFunc(g.Geomean, func(v float64) bool { return !math.IsNaN(v) }) {
+		row := make(table.Row, max(len(g.Rows), 1))
+		for i := range row {
+			row[i] = ""
+		}
+		row[0] = "geomean"
+		for i, v := range g.Geomean {
+			if len(g.Rows) == 0 && i == 0 {
+				continue
+			}
+			if math.IsNaN(v) {
+				row = append(row, "-")
+			} else {
+				row = append(row, diff.Number(v/scale))
+			}
+		}
+		t.AppendRow(row)
+	}
+	t.Render()
+}
+
+func cellText(c *results.Cell, scale float64) string {
+	if c == nil {
+		return "-"
+	}
+	s := diff.Number(c.Median / scale)
+	if c.Low != nil && c.Median > 0 {
+		s += fmt.Sprintf(" ±%.0f%%", 100*max(*c.High-c.Median, c.Median-*c.Low)/c.Median)
+	}
+	s += fmt.Sprintf(" n=%d", c.N)
+	if c.Status != record.OK {
+		s += " " + string(c.Status)
+	}
+	return s
+}
+
+// humanUnit chooses a unit in which the smallest value is at least 1.
+func humanUnit(class workloads.Class, unit string, low float64) (string, float64) {
+	var units []struct {
+		name  string
+		scale float64
+	}
+	add := func(name string, scale float64) {
+		units = append(units, struct {
+			name  string
+			scale float64
+		}{name, scale})
+	}
+	switch class {
+	case workloads.Time:
+		add("s", 1)
+		add("ms", 1e-3)
+		add("us", 1e-6)
+		add("ns", 1e-9)
+	case workloads.Rate:
+		add("M msg/s", 1e6)
+		add("k msg/s", 1e3)
+		add("msg/s", 1)
+	case workloads.Bandwidth:
+		add("GB/s", 1e9)
+		add("MB/s", 1e6)
+		add("kB/s", 1e3)
+		add("B/s", 1)
+	default:
+		return unit, 1
+	}
+	for _, u := range units {
+		if low >= u.scale && !math.IsInf(low, 1) {
+			return u.name, u.scale
+		}
+	}
+	last := units[len(units)-1]
+	return last.name, last.scale
+}
+
+func (a *app) resultsPrune(args []string) error {
+	f, s := newStoreFlags("results prune")
+	g := f.group("What goes")
+	var keep natural
+	keep.max = 1 << 30
+	var age, store string
+	var yes bool
+	g.Var(&keep, "keep", "keep the `N` newest of the runs that match")
+	g.StringVar(&age, "older-than", "", "remove those older than `AGE`: 30d, 12h")
+	g.StringVar(&store, "results", "", "where baselines are kept, `DIR`; else $GIC_RESULTS or results/local")
+	g.BoolVar(&yes, "yes", false, "remove; without it nothing is touched")
+	if err := f.parse(args); err != nil {
+		return err
+	}
+	if f.help {
+		return a.subHelp(helpResults, f)
+	}
+	limit, err := parseAge(age)
+	if err != nil {
+		return err
+	}
+	if keep.value == 0 && limit == 0 {
+		return usagef("prune takes --keep N or --older-than AGE, or both: what is beyond either goes")
+	}
+	files, filter, err := s.find(f.all.Args())
+	if err != nil {
+		return err
+	}
+	runs, err := results.List(files, filter)
+	if err != nil {
+		return err
+	}
+	if err := checkFilter(filter); err != nil {
+		return err
+	}
+	n := -1
+	if keep.value > 0 {
+		n = keep.value
+	}
+	plan, err := results.Open(store).Prune(runs, n, limit, time.Now())
+	if err != nil {
+		return err
+	}
+	return a.prune(plan, yes, s.json)
+}
+
+func (a *app) prune(plan []results.Pruning, yes, asJSON bool) error {
+	gone, bytes := 0, int64(0)
+	for _, p := range plan {
+		if p.Remove {
+			if yes {
+				if err := results.Remove(p); err != nil {
+					return err
+				}
+			}
+			gone++
+			bytes += p.Bytes
+		}
+	}
+	if asJSON {
+		return a.printJSON(plan)
+	}
+	what := "would remove"
+	if yes {
+		what = "removed"
+	}
+	for _, p := range plan {
+		word := "keep"
+		if p.Remove {
+			word = what
+		}
+		fmt.Fprintf(a.stdout, "%-12s  %s: %s\n", word, p.Path, p.Why)
+	}
+	fmt.Fprintf(a.stdout, "%s %s (%.1f MB) of %d", what, plural(gone, "run file"), float64(bytes)/1e6, len(plan))
+	if !yes && gone > 0 {
+		fmt.Fprint(a.stdout, "; --yes does it")
+	}
+	fmt.Fprintln(a.stdout)
+	return nil
+}
+
+// parseAge reads a duration that may be in days.
+func parseAge(s string) (time.Duration, error) {
+	if s == "" {
+		return 0, nil
+	}
+	var d time.Duration
+	var err error
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		var n float64
+		n, err = strconv.ParseFloat(days, 64)
+		d = time.Duration(n * 24 * float64(time.Hour))
+		if !(n > 0 && n < 36500) {
+			err = strconv.ErrRange
+		}
+	} else {
+		d, err = time.ParseDuration(s)
+	}
+	if err != nil || d <= 0 {
+		return 0, usagef("--older-than %s is not allowed; allowed: an age like 30d or 12h", s)
+	}
+	return d, nil
+}
+
+func (a *app) resultsVerify(args []string) error {
+	f := newFlags("results verify")
+	asJSON := false
+	f.group("Flags").BoolVar(&asJSON, "json", false, "print JSON")
+	if err := f.parse(args); err != nil {
+		return err
+	}
+	if f.help {
+		return a.subHelp(helpResults, f)
+	}
+	files, _, err := (&storeFlags{}).find(f.all.Args())
+	if err != nil {
+		return err
+	}
+	v, err := results.Verify(files)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		if err := a.printJSON(v); err != nil {
+			return err
+		}
+	} else {
+		for _, p := range v.Problems {
+			fmt.Fprintln(a.stdout, p)
+		}
+		fmt.Fprintf(a.stdout, "%s, %s, %s: %s\n", plural(v.Files, "file"), plural(v.Runs, "run"), plural(v.Records, "record"),
+			plural(len(v.Problems), "problem"))
+	}
+	if len(v.Problems) > 0 {
+		return exitError(exitFailed)
+	}
+	return nil
+}
