@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"gic/backends"
@@ -259,6 +260,54 @@ func TestResultsExamplesParse(t *testing.T) {
 	}
 	if count < 15 {
 		t.Errorf("only %d examples found", count)
+	}
+}
+
+// The commands of the gate's page and workflow parse, and the workflow is YAML.
+func TestGateDocs(t *testing.T) {
+	page, err := os.ReadFile("../../docs/ci-gate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../docs/examples/gate.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var workflow struct {
+		Jobs map[string]struct {
+			Steps []struct{ Run string }
+		}
+	}
+	if err := yaml.Unmarshal(text, &workflow); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(page), "\n")
+	for _, s := range workflow.Jobs["gate"].Steps {
+		lines = append(lines, strings.TrimSuffix(s.Run, " > gic.xml || true"))
+	}
+	count := 0
+	for _, line := range lines {
+		command, rest, _ := strings.Cut(line, " ")
+		if command != "gic" && !strings.HasSuffix(command, "/gic") {
+			continue
+		}
+		count++
+		args := split(t, rest)
+		f := map[string]func() *flags{
+			"run":      func() *flags { return newRunFlags().flags },
+			"diff":     func() *flags { f, _ := newDiffFlags(); return f },
+			"baseline": func() *flags { f, _ := newBaselineFlags(args[1]); return f },
+		}[args[0]]
+		if f == nil {
+			t.Errorf("%s: no such command", line)
+			continue
+		}
+		if err := f().parse(args[1:]); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	if count < 11 {
+		t.Errorf("only %d commands found", count)
 	}
 }
 
