@@ -62,7 +62,7 @@ func (a *app) export(args []string) error {
 	if e.out == "" {
 		return write(a.stdout)
 	}
-	return exportTo(e.out, write)
+	return writeFile(e.out, write)
 }
 
 // exportOf reads what is to be exported and returns what writes it.
@@ -102,19 +102,19 @@ func (a *app) exportOf(format string, paths []string) (func(io.Writer) error, er
 	}, nil
 }
 
-// exportTo writes a file beside its place and moves it there, so that a reader (a collector, say) never sees half
+// writeFile writes a file beside its place and moves it there, so that a reader (a collector, say) never sees half
 // of it. A file for which records were missing is written as well; its error is kept.
-func exportTo(path string, write func(io.Writer) error) error {
+func writeFile(path string, write func(io.Writer) error) error {
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() { // a pipe, /dev/stdout
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
-			return fmt.Errorf("export: %w", err)
+			return fmt.Errorf("write %s: %w", path, err)
 		}
 		return errors.Join(write(f), f.Close())
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return fmt.Errorf("export: %w", err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	defer os.Remove(f.Name())
 	werr := write(f)
@@ -124,10 +124,10 @@ func exportTo(path string, write func(io.Writer) error) error {
 		return werr
 	}
 	if err := errors.Join(f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("export: %w", err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("export: %w", err)
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return werr
 }

@@ -22,6 +22,7 @@ was before.
 
   $ gic history 'workload:op workload.op:put workload.size:8 backend:minigda'
   $ gic history 'workload:rate backend:minigda' results/nightly --metric message_rate
+  $ gic history 'workload:goodput backend:minigda' results/nightly --plots plots
 `
 
 type historyFlags struct {
@@ -29,6 +30,7 @@ type historyFlags struct {
 	alpha   fraction
 	seed    uint64
 	json    bool
+	plots   string
 }
 
 func newHistoryFlags() (*flags, *historyFlags) {
@@ -38,6 +40,7 @@ func newHistoryFlags() (*flags, *historyFlags) {
 	g.Var(&h.alpha, "alpha", "chance of a false change point, `P`, per search")
 	g.Uint64Var(&h.seed, "seed", 1, "seed of the shuffles, `N`")
 	g.BoolVar(&h.json, "json", false, "print JSON")
+	g.StringVar(&h.plots, "plots", "", "`DIR` that gets every series as a plot, SVG and PNG")
 	return f, h
 }
 
@@ -63,6 +66,11 @@ func (a *app) history(args []string) error {
 	}
 	if err := checkFilter(filter); err != nil {
 		return err
+	}
+	if h.plots != "" {
+		if err := plotHistory(series, h.plots); err != nil {
+			return err
+		}
 	}
 	if h.json {
 		if series == nil {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -10,7 +9,9 @@ import (
 
 	"gic/harness/plot"
 	"gic/harness/record"
+	"gic/harness/report/figures"
 	"gic/harness/report/html"
+	"gic/harness/results"
 )
 
 const helpReport = `Usage: gic report DIR|FILE... [-o FILE] [flags]
@@ -82,7 +83,7 @@ func (a *app) report(args []string) error {
 	if output == "-" {
 		return render(a.stdout)
 	}
-	if err := putFile(output, render); err != nil {
+	if err := writeFile(output, render); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.stdout, output)
@@ -134,52 +135,47 @@ func attachRun(page *html.Page, file, name string) error {
 	return addRun(page.Add, file, record.Read(file, whole))
 }
 
-// writePlots writes every plot of a page into a folder, twice.
+// writePlots writes every plot of a page into a folder.
 func writePlots(page *html.Page, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write plots: %w", err)
 	}
 	sets := page.Figures()
 	for i, set := range sets {
+		prefix := ""
+		if len(sets) > 1 {
+			prefix = fmt.Sprintf("run-%d-", i+1)
+		}
 		for _, fig := range set.Figures {
-			name := fig.ID
-			if len(sets) > 1 {
-				name = fmt.Sprintf("run-%d-%s", i+1, fig.ID)
-			}
-			for ending, draw := range map[string]func(io.Writer, plot.Figure) error{".svg": plot.SVG, ".png": plot.PNG} {
-				err := putFile(filepath.Join(dir, name+ending), func(w io.Writer) error { return draw(w, fig.Plot) })
-				if err != nil {
-					return err
-				}
+			if err := writePlot(fig.Plot, filepath.Join(dir, prefix+fig.ID)); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-// putFile writes a file, which is there whole or not at all.
-func putFile(path string, write func(io.Writer) error) error {
-	var b bytes.Buffer
-	if err := write(&b); err != nil {
+// writePlot writes a plot twice.
+func writePlot(f plot.Figure, path string) error {
+	if err := writeFile(path+".svg", func(w io.Writer) error { return plot.SVG(w, f) }); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+	return writeFile(path+".png", func(w io.Writer) error { return plot.PNG(w, f) })
+}
+
+// plotHistory writes every series as a plot into a folder.
+func plotHistory(series []*results.Series, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("write plots: %w", err)
 	}
-	defer os.Remove(tmp.Name()) // gone if all went well
-	_, err = tmp.Write(b.Bytes())
-	if err == nil {
-		err = tmp.Chmod(0o644)
+	var set figures.Set
+	for _, s := range series {
+		set.Add(figures.History(s))
 	}
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+	for _, fig := range set.Figures {
+		if err := writePlot(fig.Plot, filepath.Join(dir, fig.ID)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

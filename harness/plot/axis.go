@@ -31,7 +31,7 @@ func span(a Axis, values []float64) (low, high float64) {
 		low = min(low, 0)
 		pad = 0.05 * (high - low)
 	}
-	if pad == 0 {
+	if pad <= 1e-9*math.Abs(high) {
 		pad = max(math.Abs(high)*0.1, 1e-12)
 	}
 	high += pad
@@ -57,6 +57,9 @@ func ticks(a Axis, low, high float64) []plot.Tick {
 // linear ticks stand at 1, 2 or 5 times a power of ten.
 func linear(low, high float64) []plot.Tick {
 	const most = 6
+	if !(high-low > 1e-13*max(math.Abs(low), math.Abs(high))) {
+		return nil // steps would vanish beside the values
+	}
 	step := math.Pow(10, math.Floor(math.Log10((high-low)/most)))
 	for _, f := range []float64{1, 2, 5, 10} {
 		if (high-low)/(step*f) <= most {

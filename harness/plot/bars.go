@@ -2,7 +2,7 @@ package plot
 
 import (
 	"image/color"
-	"math"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
@@ -86,7 +86,9 @@ func (b *Bars) draw(c draw.Canvas) {
 		for _, bar := range g.Bars {
 			sum := 0.0
 			for _, v := range bar.Parts {
-				sum += v
+				if v > 0 && drawable(v, Linear) {
+					sum += v
+				}
 			}
 			values = append(values, sum, bar.High)
 		}
@@ -121,14 +123,14 @@ func (b *barPlotter) Plot(c draw.Canvas, p *plot.Plot) {
 			top := y - barText
 			from := 0.0
 			for i, v := range bar.Parts {
-				if v > 0 && !math.IsInf(v, 0) {
+				if v > 0 && drawable(v, Linear) {
 					fill(c, i, vg.Rectangle{
 						Min: vg.Point{X: trX(from), Y: top - barThick}, Max: vg.Point{X: trX(from + v), Y: top},
 					})
 					from += v
 				}
 			}
-			if bar.Low < bar.High {
+			if bar.Low < bar.High && drawable(bar.Low, Linear) && drawable(bar.High, Linear) {
 				mid, lo, hi := top-barThick/2, trX(bar.Low), trX(bar.High)
 				// A light line beneath, so that the bar's own colour does not hide it.
 				for _, sty := range []draw.LineStyle{solid(colorBack, 3.4), solid(colorText, 1.2)} {
@@ -144,6 +146,7 @@ func (b *barPlotter) Plot(c draw.Canvas, p *plot.Plot) {
 
 // fitText cuts text that is too wide and says so with dots.
 func fitText(s string, sty draw.TextStyle, wide vg.Length) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
 	if sty.Width(s) <= wide {
 		return s
 	}

@@ -20,7 +20,7 @@ type Measured struct {
 type Change struct {
 	At            int
 	Before, After float64
-	Worse         bool
+	Verdict       string // "worse", "better" or "" where neither can be said
 }
 
 // History is a case over runs, oldest first, equally spaced: what counts is which run brought a change, and runs
@@ -64,17 +64,20 @@ func (h *History) describe(ch Change) string {
 	if ch.Before != 0 {
 		s += fmt.Sprintf(" (%+.1f %%)", 100*(ch.After/ch.Before-1))
 	}
-	if ch.Worse {
-		return s + ", worse"
+	if ch.Verdict != "" {
+		s += ", " + ch.Verdict
 	}
-	return s + ", better"
+	return s
 }
 
 func changeStyle(ch Change) draw.LineStyle {
-	if ch.Worse {
+	switch ch.Verdict {
+	case "worse":
 		return draw.LineStyle{Color: palette[1], Width: 1.4, Dashes: []vg.Length{5, 3}}
+	case "better":
+		return draw.LineStyle{Color: palette[2], Width: 1.4, Dashes: []vg.Length{2, 2}}
 	}
-	return draw.LineStyle{Color: palette[2], Width: 1.4, Dashes: []vg.Length{2, 2}}
+	return draw.LineStyle{Color: colorMute, Width: 1.4, Dashes: []vg.Length{8, 3, 2, 3}}
 }
 
 func (h *History) height() vg.Length { return h.frame().height(area) }

@@ -192,8 +192,10 @@ type line struct {
 	x, y      Scale
 }
 
+// drawable says whether an axis can show a value. Near the ends of float64 the arithmetic of axes overflows.
 func drawable(v float64, s Scale) bool {
-	return !math.IsNaN(v) && !math.IsInf(v, 0) && (s == Linear || v > 0)
+	const end = 1e150
+	return math.Abs(v) < end && (s == Linear || v > 1/end)
 }
 
 // Plot implements plot.Plotter.

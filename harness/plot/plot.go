@@ -124,7 +124,18 @@ func raw(f Figure) []byte {
 	f.draw(draw.New(c))
 	var b bytes.Buffer
 	c.WriteTo(&b) // cannot fail into memory
-	return b.Bytes()
+	return printable(b.Bytes())
+}
+
+// printable replaces what XML cannot hold: the writer escapes markup, but lets control characters and bytes that
+// are no UTF-8 through.
+func printable(b []byte) []byte {
+	return bytes.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' || r >= 0xfffe && r <= 0xffff {
+			return 0xfffd
+		}
+		return r
+	}, b)
 }
 
 // PNG draws a figure for slides and papers, on white.

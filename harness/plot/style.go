@@ -3,6 +3,7 @@ package plot
 import (
 	"image/color"
 	"strings"
+	"unicode/utf8"
 
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/text"
@@ -112,7 +113,7 @@ func (b block) draw(c draw.Canvas, x, y vg.Length) {
 func wrap(s string, sty text.Style, wide vg.Length) []string {
 	var lines []string
 	line := ""
-	for _, word := range strings.Fields(s) {
+	for _, word := range strings.Fields(strings.ToValidUTF8(s, "\uFFFD")) {
 		next := word
 		if line != "" {
 			next = line + " " + word
@@ -127,6 +128,9 @@ func wrap(s string, sty text.Style, wide vg.Length) []string {
 		line = word
 		for sty.Width(line) > wide {
 			head := cut(line, sty, wide)
+			if head == line {
+				break
+			}
 			lines = append(lines, head)
 			line = line[len(head):]
 		}
@@ -141,7 +145,7 @@ func wrap(s string, sty text.Style, wide vg.Length) []string {
 func cut(word string, sty text.Style, wide vg.Length) string {
 	end := 0
 	for i, r := range word {
-		next := i + len(string(r))
+		next := i + utf8.RuneLen(r)
 		if end > 0 && sty.Width(word[:next]) > wide {
 			break
 		}

@@ -53,7 +53,7 @@ func (s *Set) distributions(u *report.RunView, samples *Samples) {
 				switch {
 				case fig != nil && drawn < maxDistributions:
 					drawn++
-					s.add(*fig)
+					s.Add(*fig)
 				case fig != nil:
 					left++
 				}

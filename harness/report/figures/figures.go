@@ -39,7 +39,7 @@ type Set struct {
 
 // Of draws what a run supports. Samples may be nil: then there are no distributions.
 func Of(u *report.RunView, samples *Samples) *Set {
-	s := &Set{ids: map[string]int{}}
+	s := &Set{}
 	for _, k := range kinds {
 		s.sweep(u, k)
 	}
@@ -48,7 +48,11 @@ func Of(u *report.RunView, samples *Samples) *Set {
 	return s
 }
 
-func (s *Set) add(f Figure) {
+// Add adds a figure under an ID that no other one has.
+func (s *Set) Add(f Figure) {
+	if s.ids == nil {
+		s.ids = map[string]int{}
+	}
 	f.ID = slug(f.ID)
 	if s.ids[f.ID]++; s.ids[f.ID] > 1 {
 		f.ID += "-" + strconv.Itoa(s.ids[f.ID])

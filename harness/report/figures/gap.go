@@ -45,7 +45,7 @@ func (s *Set) gaps(u *report.RunView) {
 					left += len(chunk)
 					continue
 				}
-				s.add(gapFigure(sec, name, class, base, chunk, i, len(chunks)))
+				s.Add(gapFigure(sec, name, class, base, chunk, i, len(chunks)))
 			}
 		}
 	}

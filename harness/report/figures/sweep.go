@@ -105,7 +105,7 @@ func (s *Set) sweep(u *report.RunView, k kind) {
 		parts := slices.Collect(slices.Chunk(f.curves, plot.MaxSeries))
 		for i, curves := range parts {
 			figures++
-			s.add(k.draw(f, curves, vary, i, len(parts)))
+			s.Add(k.draw(f, curves, vary, i, len(parts)))
 		}
 	}
 	if figures > 0 || k.optional {
