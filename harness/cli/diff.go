@@ -197,7 +197,7 @@ func (a *app) diff(args []string) error {
 
 // compare reads both sides and compares them. What can go wrong is the request's fault.
 func (d *diffFlags) compare(oldPaths, newPaths []string, o diff.Options) (*diff.Result, error) {
-	debug.SetGCPercent(diff.GCPercent)
+	defer debug.SetGCPercent(debug.SetGCPercent(diff.GCPercent))
 	var filters [2]*results.Filter
 	for i, own := range []string{d.filterOld, d.filterNew} {
 		text := strings.TrimSpace(d.filter)

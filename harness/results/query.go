@@ -212,45 +212,52 @@ func varyingKeys(entries []entry, used ...[]string) []string {
 	return out
 }
 
+// layout is the projections of a query, and the cells that records fall into.
+type layout struct {
+	rows, cols, residue *benchproc.Projection
+	filter              *benchproc.Filter // what the projections leave out
+	cells               map[place]*Cell
+	rowKeys, colKeys    map[string][]benchproc.Key // by metric
+}
+
+// place is where a cell stands.
+type place struct {
+	metric   string
+	row, col benchproc.Key
+}
+
+func newLayout(row, col, ignore string) (*layout, error) {
+	var parser benchproc.ProjectionParser
+	l := &layout{cells: map[place]*Cell{}, rowKeys: map[string][]benchproc.Key{}, colKeys: map[string][]benchproc.Key{}}
+	var err error
+	if l.filter, err = benchproc.NewFilter("*"); err != nil {
+		return nil, err
+	}
+	for _, x := range []struct {
+		what, text string
+		to         **benchproc.Projection
+	}{{"row", row, &l.rows}, {"col", col, &l.cols}, {"ignore", strings.Join(append(slices.Clone(never), ignore), " "), new(*benchproc.Projection)}} {
+		if *x.to, err = parser.Parse(x.text, l.filter); err != nil {
+			return nil, fmt.Errorf("projection %s %q: %s", x.what, x.text, oneLine(err.Error()))
+		}
+	}
+	l.residue = parser.Residue()
+	return l, nil
+}
+
 // layOut fills the tables.
 func (q *Query) layOut(a *Answer, entries []entry, row string) error {
-	var parser benchproc.ProjectionParser
-	filter, err := benchproc.NewFilter("*")
+	l, err := newLayout(row, q.Col, q.Ignore)
 	if err != nil {
 		return err
 	}
-	parse := func(what, text string) (*benchproc.Projection, error) {
-		p, err := parser.Parse(text, filter)
-		if err != nil {
-			return nil, fmt.Errorf("projection %s %q: %s", what, text, oneLine(err.Error()))
-		}
-		return p, nil
-	}
-	rows, err := parse("row", row)
-	if err != nil {
-		return err
-	}
-	cols, err := parse("col", q.Col)
-	if err != nil {
-		return err
-	}
-	if _, err := parse("ignore", strings.Join(append(slices.Clone(never), q.Ignore), " ")); err != nil {
-		return err
-	}
-	residue := parser.Residue()
-	type at struct {
-		metric   string
-		row, col benchproc.Key
-	}
-	cells := map[at]*Cell{}
 	grids := map[string]*Grid{}
-	rowKeys, colKeys := map[string][]benchproc.Key{}, map[string][]benchproc.Key{}
 	for _, e := range entries {
 		res := result(e.kv)
-		if ok, err := filter.Apply(res); err != nil || !ok {
+		if ok, err := l.filter.Apply(res); err != nil || !ok {
 			continue
 		}
-		rk, ck, rest := rows.Project(res), cols.Project(res), residue.Project(res)
+		rk, ck, rest := l.rows.Project(res), l.cols.Project(res), l.residue.Project(res)
 		for _, m := range e.metrics {
 			if len(q.Metrics) > 0 && !slices.Contains(q.Metrics, m.name) || len(q.Metrics) == 0 && !m.headline {
 				continue
@@ -264,46 +271,16 @@ func (q *Query) layOut(a *Answer, entries []entry, row string) error {
 			if g.Unit != m.unit {
 				return fmt.Errorf("metric %s has unit %s and %s: no common table", m.name, g.Unit, m.unit)
 			}
-			key := at{m.name, rk, ck}
-			c := cells[key]
-			if c == nil {
-				c = &Cell{Status: e.status}
-				cells[key] = c
-				rowKeys[m.name], colKeys[m.name] = append(rowKeys[m.name], rk), append(colKeys[m.name], ck)
-			}
-			if slices.Index(severity, e.status) > slices.Index(severity, c.Status) {
-				c.Status = e.status
-			}
-			c.values = append(c.values, m.value)
-			if !slices.Contains(c.keys, rest) {
-				c.keys = append(c.keys, rest)
-			}
+			l.add(place{m.name, rk, ck}, e.status, m.value, rest)
 		}
 	}
 	var mixed []benchproc.Key
 	for _, g := range a.Metrics {
-		rk, ck := unique(rowKeys[g.Metric]), unique(colKeys[g.Metric])
-		benchproc.SortKeys(rk)
-		benchproc.SortKeys(ck)
-		g.Rows, g.RowValues = columns(rows, rk)
-		g.Cols, g.ColValues = columns(cols, ck)
-		for _, r := range rk {
-			line := make([]*Cell, len(ck))
-			for i, c := range ck {
-				line[i] = cells[at{g.Metric, r, c}]
-				if line[i] == nil {
-					continue
-				}
-				if err := line[i].finish(); err != nil {
-					return err
-				}
-				if len(line[i].keys) > 1 {
-					mixed = append(mixed, line[i].keys...)
-				}
-			}
-			g.Cells = append(g.Cells, line)
+		more, err := l.fill(g)
+		if err != nil {
+			return err
 		}
-		g.geomean()
+		mixed = append(mixed, more...)
 	}
 	if len(mixed) > 0 {
 		var names []string
@@ -314,6 +291,49 @@ func (q *Query) layOut(a *Answer, entries []entry, row string) error {
 		a.Notes = append(a.Notes, fmt.Sprintf("some cells mix different values of %s: put them into --row, --col or --ignore", strings.Join(names, ", ")))
 	}
 	return nil
+}
+
+// add puts one value into its cell; rest is what else its record is.
+func (l *layout) add(at place, status record.Status, value float64, rest benchproc.Key) {
+	c := l.cells[at]
+	if c == nil {
+		c = &Cell{Status: status}
+		l.cells[at] = c
+		l.rowKeys[at.metric], l.colKeys[at.metric] = append(l.rowKeys[at.metric], at.row), append(l.colKeys[at.metric], at.col)
+	}
+	if slices.Index(severity, status) > slices.Index(severity, c.Status) {
+		c.Status = status
+	}
+	c.values = append(c.values, value)
+	if !slices.Contains(c.keys, rest) {
+		c.keys = append(c.keys, rest)
+	}
+}
+
+// fill sorts the cells of a metric into its table, and returns the keys of those that mix several.
+func (l *layout) fill(g *Grid) (mixed []benchproc.Key, err error) {
+	rk, ck := unique(l.rowKeys[g.Metric]), unique(l.colKeys[g.Metric])
+	benchproc.SortKeys(rk)
+	benchproc.SortKeys(ck)
+	g.Rows, g.RowValues = columns(l.rows, rk)
+	g.Cols, g.ColValues = columns(l.cols, ck)
+	for _, r := range rk {
+		line := make([]*Cell, len(ck))
+		for i, c := range ck {
+			if line[i] = l.cells[place{g.Metric, r, c}]; line[i] == nil {
+				continue
+			}
+			if err := line[i].finish(); err != nil {
+				return nil, err
+			}
+			if len(line[i].keys) > 1 {
+				mixed = append(mixed, line[i].keys...)
+			}
+		}
+		g.Cells = append(g.Cells, line)
+	}
+	g.geomean()
+	return mixed, nil
 }
 
 func unique(keys []benchproc.Key) []benchproc.Key {
