@@ -113,7 +113,7 @@ func (e *evidence) add(c *report.CellView) {
 
 func (e *evidence) runs() string {
 	if e.low == e.high {
-		return fmt.Sprintf("n=%d process runs", e.low)
+		return "n=" + count(e.low, "process run")
 	}
 	return fmt.Sprintf("n=%d to %d process runs", e.low, e.high)
 }

@@ -72,7 +72,7 @@ func historyNote(s *results.Series, low, high, bounded int) string {
 	case len(s.Points) == 0:
 		return strings.Join(parts, "; ")
 	case low == high:
-		parts = append(parts, fmt.Sprintf("n=%d process runs each", low))
+		parts = append(parts, "n="+count(low, "process run")+" each")
 	default:
 		parts = append(parts, fmt.Sprintf("n=%d to %d process runs", low, high))
 	}
