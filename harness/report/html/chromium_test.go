@@ -60,7 +60,7 @@ func startChromium(t *testing.T) *chromium {
 		"--no-first-run", "--no-default-browser-check", "--mute-audio", "--hide-scrollbars",
 		"--host-resolver-rules=MAP * ~NOTFOUND", "--user-data-dir="+t.TempDir(), "--remote-debugging-pipe", "about:blank")
 	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir()) // a browser that is ended leaves files behind
-	cmd.ExtraFiles = []*os.File{inR, outW} // the protocol's descriptors 3 and 4
+	cmd.ExtraFiles = []*os.File{inR, outW}                // the protocol's descriptors 3 and 4
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
