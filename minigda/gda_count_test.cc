@@ -34,6 +34,7 @@ template <class F> int stepping(Rig &rig, F f) {
 
 struct Want {
     uint64_t write, atomic, nop, cqes, doorbells, bytes, payload;
+    uint64_t qps_used; // counted once per stretch between two looks at the counters
 };
 void expect(Rig &rig, const Want &w, const std::string &what) {
     const struct {
@@ -48,7 +49,7 @@ void expect(Rig &rig, const Want &w, const std::string &what) {
                 {"doorbells", w.doorbells},
                 {"wqe_bytes", w.bytes},
                 {"payload_bytes", w.payload},
-                {"qps_used", 1}};
+                {"qps_used", w.qps_used}};
     for (const auto &r : rows)
         CHECK(rig.count(0, r.name) == r.want, "%s: %s is %llu, want %llu", what.c_str(), r.name,
               (unsigned long long)rig.count(0, r.name), (unsigned long long)r.want);
@@ -78,7 +79,7 @@ struct Count {
         }
         const uint32_t every = a.signal_every, batch = a.batch;
         const uint64_t nop = n % every != 0;
-        Want w{n, 0, nop, n / every + nop, ceil_div(n + nop, batch), n * 48ull + nop * 16, n * 8ull};
+        Want w{n, 0, nop, n / every + nop, ceil_div(n + nop, batch), n * 48ull + nop * 16, n * 8ull, 1};
         expect(rig, w, what + ": put");
         if (S != gda_sharing::exclusive) // those count a batch on from where a flush cut in
             return 0;
@@ -98,6 +99,7 @@ struct Count {
         w.doorbells += n / per + (n % per != 0 || nop2);
         w.bytes += n * 48ull + n * 64ull + nop2 * 16;
         w.payload += n * 16ull;
+        w.qps_used++;
         expect(rig, w, what + ": put_signal");
         CHECK(*(uint64_t *)(rig.window(1) + 8 * 1024) == n, "%s: signals", what.c_str());
         return 0;
@@ -157,7 +159,8 @@ void check_group() {
                          n / every + nop,
                          6 / groups + (6 % groups != 0 || (nop && batch > 1)) + (nop && batch == 1),
                          n * 48 + nop * 16,
-                         n * 8};
+                         n * 8,
+                         1};
             expect(rig, w,
                    "group, batch " + std::to_string(batch) + " signal_every " + std::to_string(every));
             for (uint64_t i = 0; i < n; i++)
@@ -240,7 +243,7 @@ void check_wrap() {
         }
         for (uint64_t i = 72000 - 4096; i < 72000; i++)
             CHECK(*(uint64_t *)(rig.window(1) + 8 * (i % 4096)) == i, "word %llu", (unsigned long long)i);
-        expect(rig, Want{72000, 0, 0, 9000, 72000 / batch, 72000 * 48, 72000 * 8}, "wrap");
+        expect(rig, Want{72000, 0, 0, 9000, 72000 / batch, 72000 * 48, 72000 * 8, 1}, "wrap");
         // The slots came back before they were needed: finding that out is no wait.
         CHECK(rig.count(0, "slot_waits") == 0, "counted %u waits", (uint32_t)rig.count(0, "slot_waits"));
     }

@@ -62,6 +62,10 @@ struct gda_fabric {
     std::string watch, doorbell;
     std::string trace; // file the trace goes to, "off" without
     std::vector<struct gda_block> blocks;
+
+    // Of gda_fabric_counters: WQEs of each QP when it was last asked, and the sum of the QPs used in between.
+    std::vector<uint64_t> wqes_seen;
+    uint64_t qps_used;
 };
 
 // Can a fabric be made from these parameters (device, nic, nic_config)? Creates nothing. -ENOTSUP or -EINVAL.
@@ -96,6 +100,6 @@ int gda_fabric_error(const struct gda_fabric *fabric);
 void gda_fabric_facts(const struct gda_fabric *fabric, gic::Facts *facts);
 // The NIC's counters under the names of backend.h, all exact but doorbells_seen (rings can coalesce before
 // the NIC looks). `doorbells`, those rung, is the submitter's to add.
-void gda_fabric_counters(const struct gda_fabric *fabric, gic::Counters *counters);
+void gda_fabric_counters(struct gda_fabric *fabric, gic::Counters *counters);
 
 #endif
