@@ -101,6 +101,8 @@ type Case struct {
 	Status record.Status
 	Reason string
 	Runs   int // process runs
+	// Imported names the file of a case that another tool measured; nil for one of ours.
+	Imported *record.Import
 }
 
 // Counter is one NIC counter of a pair.
@@ -185,7 +187,7 @@ func Compare(old, new *Set, o Options) (*Result, error) {
 		return nil, err
 	}
 	refused, allowed := unlikeMachines(old, new, &o)
-	hints := apart(p)
+	hints := append(apart(p), apartImported(p, &o)...)
 	for _, u := range hints {
 		if identityState(u.Key) {
 			refused = append(refused, u)
@@ -212,7 +214,7 @@ func Compare(old, new *Set, o Options) (*Result, error) {
 func (r *Result) fill(p *pairing) {
 	r.Pairs = p.pairs
 	for _, k := range p.gone {
-		r.Pairs = append(r.Pairs, &Pair{old: k})
+		r.Pairs = append(r.Pairs, &Pair{old: k, Reason: p.reasons[k]})
 	}
 	first := map[string]int{} // where a workload comes first: runs measure in shuffled order, but plan in a meaningful one
 	for i, k := range r.Old.cases {
@@ -224,7 +226,7 @@ func (r *Result) fill(p *pairing) {
 		return cmp.Or(first[a.old.workload]-first[b.old.workload], compareKeys(a.old.keys, b.old.keys))
 	})
 	for _, k := range p.added {
-		r.Added = append(r.Added, &Pair{new: k})
+		r.Added = append(r.Added, &Pair{new: k, Reason: p.reasons[k]})
 	}
 	all := slices.Concat(r.Pairs, r.Added)
 	vary := r.varying(all)
@@ -236,17 +238,20 @@ func (r *Result) fill(p *pairing) {
 		if p.new != nil {
 			p.New = p.new.face()
 		}
-		p.Name = k.name(vary)
+		p.Name = k.name(vary) + p.mark()
 		if p.old == nil || p.new == nil {
 			continue
 		}
 		for _, kv := range p.old.keys {
+			if p.unsaid(kv.Key) {
+				continue
+			}
 			if v, ok := p.new.key(kv.Key); !ok || v != kv.Value {
 				p.Differs = append(p.Differs, record.KeyValue{Key: kv.Key, Value: kv.Value + " -> " + cmp.Or(v, "none")})
 			}
 		}
 		for _, kv := range p.new.keys {
-			if _, ok := p.old.key(kv.Key); !ok {
+			if _, ok := p.old.key(kv.Key); !ok && !p.unsaid(kv.Key) {
 				p.Differs = append(p.Differs, record.KeyValue{Key: kv.Key, Value: "none -> " + kv.Value})
 			}
 		}
@@ -264,7 +269,7 @@ func compareKeys(a, b []record.KeyValue) int {
 }
 
 func (k *caseSet) face() *Case {
-	c := &Case{ID: k.id, Keys: k.keys, Runs: len(k.runs)}
+	c := &Case{ID: k.id, Keys: k.keys, Runs: len(k.runs), Imported: k.source}
 	c.Status, c.Reason = k.status()
 	return c
 }
@@ -279,6 +284,9 @@ func (r *Result) varying(all []*Pair) map[string]bool {
 			return
 		}
 		for _, kv := range k.keys {
+			if _, said := k.says(kv.Key); !said {
+				continue
+			}
 			s := k.scope(kv.Key)
 			if v, ok := first[s]; !ok {
 				first[s] = kv.Value
@@ -362,6 +370,8 @@ func (r *Result) comparable(p *Pair) bool {
 	switch {
 	case a == record.OK && b == record.OK, a == record.Unsafe && b == record.Unsafe:
 		return true
+	case p.imported():
+		p.Verdict, p.Reason = Incomparable, fmt.Sprintf("%s in OLD, %s in NEW, one of them imported: %s", a, b, cmp.Or(p.New.Reason, p.Old.Reason, "no reason given"))
 	case a == record.OK:
 		p.Verdict, p.Regression, p.Cause = Worse, true, string(b)
 	case a == record.Skipped && b == record.Skipped:
@@ -381,8 +391,9 @@ func (r *Result) comparable(p *Pair) bool {
 // decide gives a compared pair its verdict, and names the likely cause.
 func (r *Result) decide(p *Pair) {
 	if p.new == nil {
-		p.Verdict, p.Reason = Incomparable, "only OLD has this case"
-		if p.Old.Status == record.OK {
+		p.Verdict, p.Reason = Incomparable, cmp.Or(p.Reason, "only OLD has this case")
+		// What another tool measured cannot go missing, and another tool need not measure it.
+		if p.Old.Status == record.OK && !p.old.imported && !r.New.foreign() {
 			p.Verdict, p.Regression, p.Cause, p.Causes = Worse, true, "missing", []string{"missing"}
 		}
 		return
@@ -424,7 +435,7 @@ func (p *Pair) blame(count map[Verdict]int) {
 	if count[Worse] == 0 && count[Better] == 0 && !slices.ContainsFunc(p.Counters, func(c Counter) bool { return c.Exact && c.Changed }) {
 		return
 	}
-	if p.Verdict == Worse && slices.ContainsFunc(p.Metrics, func(m Metric) bool { return m.Why == missingMetric }) {
+	if p.Verdict == Worse && slices.ContainsFunc(p.Metrics, func(m Metric) bool { return m.Verdict == Worse && m.Why == missingMetric }) {
 		p.Cause, p.Causes = "metric_missing", []string{"metric_missing"}
 		return
 	}

@@ -200,7 +200,11 @@ func (r *Result) compareMetrics(p *Pair) {
 			work = key
 		}
 	}
-	headline := slices.ContainsFunc(p.old.metrics, func(m metricInfo) bool { return m.headline })
+	common := func(m metricInfo) bool {
+		return !p.imported() || slices.ContainsFunc(p.new.metrics, func(x metricInfo) bool { return x.name == m.name })
+	}
+	// Of an imported pair, what both tools measure is judged, whatever else a table would show.
+	headline := slices.ContainsFunc(p.old.metrics, func(m metricInfo) bool { return m.headline && common(m) })
 	for i, info := range p.old.metrics {
 		m := Metric{Name: info.name, Unit: info.unit, Class: info.class, Headline: info.headline || !headline, Adjusted: 1}
 		j := slices.IndexFunc(p.new.metrics, func(x metricInfo) bool { return x.name == info.name })
@@ -212,6 +216,10 @@ func (r *Result) compareMetrics(p *Pair) {
 		m.NOld, m.NNew = len(x), len(y)
 		if len(x) > 0 && len(y) == 0 {
 			m.Verdict, m.Why = Worse, missingMetric
+			if p.imported() { // tools measure different things
+				m.Verdict = Incomparable
+				m.Headline = info.headline
+			}
 			m.Old, _ = stats.Summarize(x)
 			m.Delta, m.P = math.NaN(), 1
 			p.Metrics = append(p.Metrics, m)
@@ -238,6 +246,23 @@ func (r *Result) compareMetrics(p *Pair) {
 		default:
 			m.Tested = m.Headline || r.Options.AllMetrics
 		}
+		p.Metrics = append(p.Metrics, m)
+	}
+	if p.imported() {
+		p.onlyNew(b)
+	}
+}
+
+// onlyNew lists the metrics that OLD does not have.
+func (p *Pair) onlyNew(b []*processRun) {
+	for j, info := range p.new.metrics {
+		y := column(b, j)
+		if len(y) == 0 || slices.ContainsFunc(p.old.metrics, func(x metricInfo) bool { return x.name == info.name }) {
+			continue
+		}
+		m := Metric{Name: info.name, Unit: info.unit, Class: info.class, Headline: info.headline, Adjusted: 1, NNew: len(y), Verdict: Incomparable, Why: "OLD does not have this metric"}
+		m.New, _ = stats.Summarize(y)
+		m.Delta, m.P = math.NaN(), 1
 		p.Metrics = append(p.Metrics, m)
 	}
 }

@@ -34,6 +34,7 @@ func (r *Result) collectNotes(allowed []Unlike) {
 		}
 		r.pairNotes(p)
 	}
+	r.importNotes()
 	for _, u := range allowed {
 		r.note(nil, "unlike", fmt.Sprintf("allowed to differ: %s is %s in OLD and %s in NEW", u.Key, values(u.Old), values(u.New)))
 	}
@@ -44,7 +45,11 @@ func (r *Result) collectNotes(allowed []Unlike) {
 			r.note(nil, "repeated", fmt.Sprintf("%s: %s recorded again, the last counts (%s)", s.Label, plural(s.Repeated, "process run"), s.FirstRepeated))
 		}
 	}
-	if d := differences(r.Old.environment(), r.New.environment()); d != "" {
+	a, b := r.Old.environment(), r.New.environment()
+	if r.Old.foreign() != r.New.foreign() { // another tool's file need not say it
+		a, b = both(a, b), both(b, a)
+	}
+	if d := differences(a, b); d != "" {
 		r.note(nil, "environment", "the environment differs: "+d)
 	}
 }
@@ -62,7 +67,7 @@ func (r *Result) pairNotes(p *Pair) {
 	if x, y := meanClock(a), meanClock(b); x > 0 && y > 0 && math.Abs(y/x-1) > clockTolerance {
 		r.note(p, "clocks", fmt.Sprintf("clocks differ by more than %g %% between the sides", clockTolerance*100))
 	}
-	if d := differences(p.old.created, p.new.created); d != "" {
+	if d := differences(p.old.created, p.new.created); d != "" && !p.imported() {
 		r.note(p, "unequal_resources", "resources created differ (old/new): "+d)
 	}
 	for _, side := range []struct {
@@ -118,6 +123,13 @@ func differences(a, b map[string]string) string {
 	return strings.Join(out, ", ")
 }
 
+// both is the part of a whose keys b has too.
+func both(a, b map[string]string) map[string]string {
+	out := maps.Clone(a)
+	maps.DeleteFunc(out, func(k, _ string) bool { _, ok := b[k]; return !ok })
+	return out
+}
+
 // environment is that of all runs of a side; a variable with several values has them all.
 func (s *Set) environment() map[string]string {
 	out := map[string]string{}
@@ -162,6 +174,9 @@ func (r *Result) orderNote() {
 	span := func(s *Set) (first, last int64) {
 		first, last = math.MaxInt64, math.MinInt64
 		for _, k := range s.cases {
+			if k.imported {
+				continue // files tell the time of day, if anything, not the order
+			}
 			for _, x := range k.measured() {
 				first, last = min(first, x.start), max(last, x.start)
 			}

@@ -50,6 +50,8 @@ func (e *AmbiguousError) Error() string {
 type pairing struct {
 	pairs       []*Pair
 	gone, added []*caseSet
+	// reasons are why imported cases, and those that they may belong to, were not paired.
+	reasons map[*caseSet]string
 }
 
 // reduced is what two cases must have in common to be a pair.
@@ -89,7 +91,7 @@ func pair(old, new *Set, o *Options) (*pairing, error) {
 	groups := map[string]*group{}
 	var order []*group
 	at := func(k *caseSet) *group {
-		key := o.reduced(k)
+		key := setKey(o.reduced(k), k.imported)
 		g := groups[key]
 		if g == nil {
 			g = &group{}
@@ -136,6 +138,7 @@ func pair(old, new *Set, o *Options) (*pairing, error) {
 			out.gone, out.added = append(out.gone, a...), append(out.added, b...)
 		}
 	}
+	out.pairImported(old, new, o)
 	return out, nil
 }
 
@@ -179,6 +182,7 @@ func apart(p *pairing) []Unlike {
 	var out []Unlike
 	without := func(k *caseSet, key string) string {
 		var b strings.Builder
+		b.WriteString(setKey("", k.imported))
 		for _, kv := range k.keys {
 			if kv.Key != key {
 				b.WriteString(kv.Key + "\x00" + kv.Value + "\x00")
@@ -274,6 +278,9 @@ func (k *caseSet) scope(key string) string {
 func (k *caseSet) name(vary map[string]bool) string {
 	parts := []string{k.workload}
 	add := func(kv record.KeyValue, prefix string) {
+		if _, said := k.says(kv.Key); !said {
+			return
+		}
 		if name, ok := strings.CutPrefix(kv.Key, prefix); ok && vary[k.scope(kv.Key)] {
 			parts = append(parts, name+"="+kv.Value)
 		}
@@ -287,7 +294,7 @@ func (k *caseSet) name(vary map[string]bool) string {
 	}
 	for _, kv := range k.keys {
 		if identityState(kv.Key) || kv.Key == "ranks" {
-			if vary[k.scope(kv.Key)] {
+			if _, said := k.says(kv.Key); said && vary[k.scope(kv.Key)] {
 				parts = append(parts, kv.Key+"="+kv.Value)
 			}
 		}

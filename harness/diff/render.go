@@ -79,6 +79,8 @@ type (
 		ID   string    `json:"id"`
 		Time time.Time `json:"time"`
 		Gic  string    `json:"gic"`
+		// Imported are the files of a run that other tools measured.
+		Imported []record.Import `json:"imported,omitempty"`
 	}
 	jsonCase struct {
 		Name   string            `json:"name"`
@@ -87,6 +89,8 @@ type (
 		Status record.Status     `json:"status"`
 		Reason string            `json:"reason,omitempty"`
 		Runs   int               `json:"runs"`
+		// Imported names the file of a case that another tool measured.
+		Imported *record.Import `json:"imported,omitempty"`
 	}
 	jsonPair struct {
 		Name       string            `json:"name"`
@@ -162,7 +166,7 @@ func (c *Case) json(name string) *jsonCase {
 	if c == nil {
 		return nil
 	}
-	return &jsonCase{name, c.ID, keyMap(c.Keys), c.Status, c.Reason, c.Runs}
+	return &jsonCase{name, c.ID, keyMap(c.Keys), c.Status, c.Reason, c.Runs, c.Imported}
 }
 
 func keyMap(kv []record.KeyValue) map[string]string {
@@ -176,7 +180,7 @@ func keyMap(kv []record.KeyValue) map[string]string {
 func (s *Set) json() jsonSide {
 	j := jsonSide{Paths: s.Paths, Cases: len(s.cases), Records: s.Records}
 	for _, r := range s.runs {
-		j.Runs = append(j.Runs, jsonRun{r.id, r.time.UTC(), r.gic})
+		j.Runs = append(j.Runs, jsonRun{r.id, r.time.UTC(), r.gic, r.imported})
 	}
 	return j
 }

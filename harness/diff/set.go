@@ -41,6 +41,8 @@ type runInfo struct {
 	state   []record.KeyValue
 	env     map[string]string
 	kernel  string
+	// imported are the files of a run that other tools measured; nil for one of ours.
+	imported []record.Import
 }
 
 // caseSet is one case over its process runs.
@@ -57,6 +59,8 @@ type caseSet struct {
 	library  []record.KeyValue // library.NAME and its version and hash
 	work     map[string]string // hashes of generated work
 	codes    []string          // of warnings
+	imported bool              // another tool's result
+	source   *record.Import    // of such a case, of its first record
 }
 
 type metricInfo struct {
@@ -186,7 +190,7 @@ func (s *Set) addRun(h *record.Header) int32 {
 			return int32(i)
 		}
 	}
-	s.runs = append(s.runs, &runInfo{id: h.ID, gic: h.Gic, time: h.Time, state: machineState(h), env: h.Env, kernel: h.Host.Kernel})
+	s.runs = append(s.runs, &runInfo{id: h.ID, gic: h.Gic, time: h.Time, state: machineState(h), env: h.Env, kernel: h.Host.Kernel, imported: h.Imported})
 	return int32(len(s.runs) - 1)
 }
 
@@ -195,7 +199,7 @@ func (s *Set) add(c *record.Case, run, file, line int32) {
 	bad := func(format string, args ...any) {
 		s.Bad = append(s.Bad, fmt.Sprintf("%s:%d: ", s.files[file], line)+fmt.Sprintf(format, args...))
 	}
-	k := s.byID[c.ID]
+	k := s.byID[setKey(c.ID, c.Imported != nil)]
 	switch {
 	case k == nil:
 		if want := record.CaseID(c); want != c.ID {
@@ -271,13 +275,26 @@ func (s *Set) addValues(k *caseSet, p *processRun, c *record.Case) error {
 	return nil
 }
 
+// setKey keeps another tool's result apart from a measured one of the same case.
+func setKey(id string, imported bool) string {
+	if imported {
+		return id + " imported"
+	}
+	return id
+}
+
 func (s *Set) newCase(c *record.Case) *caseSet {
 	flat := record.Flatten(c)
 	k := &caseSet{id: strings.Clone(c.ID), workload: s.own(c.Workload), backend: s.own(c.Backend)}
 	for _, kv := range flat[:len(flat)-2] { // without seed and index
 		k.keys = append(k.keys, record.KeyValue{Key: s.own(kv.Key), Value: s.own(kv.Value)})
 	}
-	s.byID[k.id] = k
+	if c.Imported != nil {
+		k.imported, k.source = true, &record.Import{
+			Format: s.own(c.Imported.Format), File: s.own(c.Imported.File), SHA256: s.own(c.Imported.SHA256), Line: c.Imported.Line,
+		}
+	}
+	s.byID[setKey(k.id, k.imported)] = k
 	s.cases = append(s.cases, k)
 	return k
 }

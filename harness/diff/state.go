@@ -117,6 +117,9 @@ func (s *Set) states() map[string][]string {
 	out := map[string][]string{}
 	for _, r := range s.runs {
 		for _, kv := range r.state {
+			if r.imported != nil && unsaid(kv.Value) {
+				continue
+			}
 			if !slices.Contains(out[kv.Key], kv.Value) {
 				out[kv.Key] = append(out[kv.Key], kv.Value)
 			}
@@ -142,6 +145,9 @@ func (o *Options) allows(key string) bool {
 func unlikeMachines(old, new *Set, o *Options) (refused, allowed []Unlike) {
 	a, b := old.states(), new.states()
 	for _, key := range slices.Sorted(maps.Keys(a)) {
+		if old.foreign() != new.foreign() && len(b[key]) == 0 {
+			continue // the imported side does not say it
+		}
 		if len(a[key]) == 1 && slices.Equal(a[key], b[key]) {
 			continue
 		}
@@ -177,6 +183,15 @@ func unlikePairs(pairs []*Pair, o *Options) (refused, allowed []Unlike) {
 		}
 	}
 	for _, p := range pairs {
+		if p.imported() {
+			a, b := p.old.libraries(), p.new.libraries()
+			for key := range a {
+				if !agree(a[key], b[key]) {
+					add(key, a[key], b[key])
+				}
+			}
+			continue
+		}
 		if !slices.Equal(p.old.seeds, p.new.seeds) || len(p.old.seeds) > 1 {
 			add("seed", numbers(p.old.seeds), numbers(p.new.seeds))
 		}

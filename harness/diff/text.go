@@ -30,6 +30,9 @@ func (p *Pair) kind() string {
 
 // summary is a regression in one line, the cause first.
 func (p *Pair) summary() string {
+	if p.new == nil && p.Cause == "" {
+		return p.Reason
+	}
 	if p.new == nil {
 		return "missing: OLD is ok, NEW does not have this case"
 	}
@@ -213,11 +216,17 @@ func (s *Set) line() string {
 	parts = append(parts, plural(len(s.cases), "case"), plural(s.Records, "record"))
 	var versions []string
 	for _, r := range s.runs {
-		if !slices.Contains(versions, r.gic) {
+		if r.imported == nil && !slices.Contains(versions, r.gic) {
 			versions = append(versions, r.gic)
 		}
 	}
-	return strings.Join(append(parts, "gic "+strings.Join(versions, " | ")), ", ")
+	if versions != nil {
+		parts = append(parts, "gic "+strings.Join(versions, " | "))
+	}
+	if files := s.sources(); files != nil {
+		parts = append(parts, "imported from "+values(files))
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (r *Result) sharedLine() string {
@@ -428,7 +437,7 @@ func (r *Result) statusLines(w io.Writer, width int) {
 		if p.Metrics != nil || p.skipped() {
 			continue
 		}
-		what := "only OLD has this case (" + string(p.Old.Status) + ")"
+		what := fmt.Sprintf("%s (%s)", cmp.Or(p.Reason, "only OLD has this case"), p.Old.Status)
 		if p.New != nil {
 			what = fmt.Sprintf("%s -> %s", p.Old.Status, p.New.Status)
 			if p.Reason != "" {
