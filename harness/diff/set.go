@@ -149,7 +149,7 @@ func (s *Set) readFile(path string, filter *results.Filter) error {
 	file := int32(len(s.files) - 1)
 	var header *record.Header
 	run := int32(-1)
-	for at, err := range record.ReadLines(path) {
+	for at, err := range record.ReadSummaries(path) {
 		if err != nil {
 			return err
 		}

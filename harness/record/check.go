@@ -78,38 +78,38 @@ func (c *Case) check() error {
 	if c.Type != "case" {
 		return fmt.Errorf("type %q of a case is not \"case\"", c.Type)
 	}
-	name := c.Workload + "/" + c.Backend
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("case %s/%s: "+format, append([]any{c.Workload, c.Backend}, args...)...)
+	}
 	if c.Workload == "" || c.Backend == "" || c.NIC == "" || c.Device == "" {
-		return fmt.Errorf("case %s: workload, backend, nic (%q) and device (%q) must be named", name, c.NIC, c.Device)
+		return fail("workload, backend, nic (%q) and device (%q) must be named", c.NIC, c.Device)
 	}
 	if c.ID == "" {
-		return fmt.Errorf("case %s: no id", name)
+		return fail("no id")
 	}
 	if c.Index < 0 || c.Order < 0 || c.Ranks < 1 {
-		return fmt.Errorf("case %s: index %d, order %d, ranks %d make no sense", name, c.Index, c.Order, c.Ranks)
+		return fail("index %d, order %d, ranks %d make no sense", c.Index, c.Order, c.Ranks)
 	}
 	if err := checkValue("duration", c.Duration); err != nil {
-		return fmt.Errorf("case %s: %w", name, err)
+		return fail("%w", err)
 	}
 	if !slices.Contains(statuses, c.Status) {
-		return fmt.Errorf("case %s: status %q is not one of %v", name, c.Status, statuses)
+		return fail("status %q is not one of %v", c.Status, statuses)
 	}
 	if m := c.Imported; m != nil && (m.Format == "" || m.File == "" || m.SHA256 == "" || m.Line < 0) {
-		return fmt.Errorf("case %s: imported must name format (%q), file (%q) and sha256 (%q)", name, m.Format, m.File, m.SHA256)
+		return fail("imported must name format (%q), file (%q) and sha256 (%q)", m.Format, m.File, m.SHA256)
 	}
 	if c.Status != OK && c.Reason == "" {
-		return fmt.Errorf("case %s: status %s without a reason", name, c.Status)
+		return fail("status %s without a reason", c.Status)
 	}
-	seen := make(map[string]bool, len(c.Metrics))
 	for i := range c.Metrics {
 		m := &c.Metrics[i]
 		if err := m.check(); err != nil {
-			return fmt.Errorf("case %s: metric %s: %w", name, m.Name, err)
+			return fail("metric %s: %w", m.Name, err)
 		}
-		if seen[m.Name] {
-			return fmt.Errorf("case %s: metric %s appears twice", name, m.Name)
-		}
-		seen[m.Name] = true
+	}
+	if twice, ok := repeats(c.Metrics); ok {
+		return fail("metric %s appears twice", twice)
 	}
 	return nil
 }

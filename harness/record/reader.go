@@ -79,7 +79,7 @@ func ReadFile(path string) iter.Seq2[Record, error] {
 // Lines are decoded ahead of the loop on all CPUs. Blank lines are no records and are passed over.
 func Read(name string, r io.Reader) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		read(name, r)(func(at Located, err error) bool { return yield(at.Record, err) })
+		read(name, r, false)(func(at Located, err error) bool { return yield(at.Record, err) })
 	}
 }
 
@@ -90,7 +90,13 @@ type Located struct {
 }
 
 // ReadLines is ReadFile for those who must say where a record stands.
-func ReadLines(path string) iter.Seq2[Located, error] {
+func ReadLines(path string) iter.Seq2[Located, error] { return readLines(path, false) }
+
+// ReadSummaries is ReadLines for those who need no raw samples, in less time: Samples and HDR of all metrics are
+// left out. What ReadLines refuses is refused here too.
+func ReadSummaries(path string) iter.Seq2[Located, error] { return readLines(path, true) }
+
+func readLines(path string, lean bool) iter.Seq2[Located, error] {
 	return func(yield func(Located, error) bool) {
 		f, err := os.Open(path)
 		if err != nil {
@@ -98,11 +104,11 @@ func ReadLines(path string) iter.Seq2[Located, error] {
 			return
 		}
 		defer f.Close()
-		read(path, f)(yield)
+		read(path, f, lean)(yield)
 	}
 }
 
-func read(name string, r io.Reader) iter.Seq2[Located, error] {
+func read(name string, r io.Reader, lean bool) iter.Seq2[Located, error] {
 	return func(yield func(Located, error) bool) {
 		stop := make(chan struct{})
 		defer close(stop)
@@ -118,7 +124,7 @@ func read(name string, r io.Reader) iter.Seq2[Located, error] {
 			return yield(Located{&b, b.Line}, nil)
 		}
 		inForeign := false
-		for b := range decodeAhead(name, r, stop) {
+		for b := range decodeAhead(name, r, lean, stop) {
 			<-b.decoded
 			for i, rec := range b.records {
 				header, bad := headerLike(rec)
@@ -179,14 +185,15 @@ const batchBytes = 64 << 10
 
 // decodeAhead reads batches and has them decoded by as many goroutines as there are CPUs. The batches come in
 // order, possibly before they are decoded.
-func decodeAhead(name string, r io.Reader, stop <-chan struct{}) <-chan *batch {
+func decodeAhead(name string, r io.Reader, lean bool, stop <-chan struct{}) <-chan *batch {
 	workers := min(runtime.GOMAXPROCS(0), 8)
 	ordered := make(chan *batch, 2*workers)
 	jobs := make(chan *batch, 2*workers)
 	for range workers {
 		go func() {
+			d := newDecoder(lean)
 			for b := range jobs {
-				b.decode()
+				b.decode(d)
 				close(b.decoded)
 			}
 		}()
@@ -264,7 +271,7 @@ func (b *batch) readLine(br *bufio.Reader) {
 	b.ends = append(b.ends, len(b.buf))
 }
 
-func (b *batch) decode() {
+func (b *batch) decode(d *decoder) {
 	b.records = make([]Record, 0, len(b.ends))
 	b.at = make([]int, 0, len(b.ends))
 	start := 0
@@ -279,7 +286,7 @@ func (b *batch) decode() {
 			if len(bytes.TrimSpace(line)) == 0 {
 				continue
 			}
-			rec, err = decodeLine(line)
+			rec, err = d.line(line)
 		}
 		if err != nil {
 			var syntax *json.SyntaxError
@@ -295,8 +302,8 @@ func (b *batch) decode() {
 	b.buf = nil
 }
 
-// decodeLine reads one line as the record its type says it is.
-func decodeLine(line []byte) (Record, error) {
+// line reads one line as the record its type says it is.
+func (d *decoder) line(line []byte) (Record, error) {
 	var rec Record
 	switch kind, err := lineType(line); {
 	case err != nil:
@@ -308,7 +315,7 @@ func decodeLine(line []byte) (Record, error) {
 	default:
 		return nil, fmt.Errorf("type %q is not \"run\" or \"case\"", kind)
 	}
-	if err := unmarshal(line, rec); err != nil {
+	if err := d.unmarshal(line, rec); err != nil {
 		if h, ok := rec.(*Header); ok && h.Schema != "" && h.Schema != Schema {
 			return nil, &SchemaError{h.Schema}
 		}
@@ -317,16 +324,25 @@ func decodeLine(line []byte) (Record, error) {
 	if err := rec.check(); err != nil {
 		return nil, err
 	}
+	if c, ok := rec.(*Case); ok && d.lean {
+		trim(c)
+	}
 	return rec, nil
 }
 
 // plainJSON makes jsontext take what encoding/json takes.
 var plainJSON = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
-// unmarshal reads a line into a fresh rec: as encoding/json would, in a third of its time. The decoder is a fast
-// one that is careless with what is no JSON, so it gets to see valid JSON only, by the fastest strict parser; a
-// fuzz test holds the two to encoding/json, which also words the errors.
-func unmarshal(line []byte, rec Record) error {
+// unmarshal reads a line into a fresh rec: as encoding/json would, in a fraction of its time. What is not of the
+// plain form goes to a fast decoder that is careless with what is no JSON, so it gets to see valid JSON only, by
+// the fastest strict parser; a fuzz test holds them all to encoding/json, which also words the errors.
+func (d *decoder) unmarshal(line []byte, rec Record) error {
+	if c, ok := rec.(*Case); ok {
+		if d.plain(line, c) {
+			return nil
+		}
+		*c = Case{}
+	}
 	if jsontext.Value(line).IsValid(plainJSON...) && fastjson.Unmarshal(line, rec) == nil {
 		return nil
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"testing"
+
+	"gic/workloads"
 )
 
 func BenchmarkRead(b *testing.B) {
@@ -37,6 +39,33 @@ func BenchmarkRead(b *testing.B) {
 	}
 	b.ReportMetric(float64(buf.Len())/n, "B/record")
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/record")
+}
+
+// BenchmarkDecode sets the ways of decoding one line side by side.
+func BenchmarkDecode(b *testing.B) {
+	c := testCase(rand.New(rand.NewPCG(1, 1)), 0)
+	c.Metrics[1] = mustMetric("put_completion", "s", workloads.Time, latencies(rand.New(rand.NewPCG(1, 1)), 8, 3e-6))
+	c.Type, c.ID = "case", CaseID(c)
+	line, err := json.Marshal(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	spaced := bytes.Replace(line, []byte(`,"id":`), []byte(`, "id":`), 1) // is not of the plain form
+	for _, way := range []struct {
+		name string
+		line []byte
+		lean bool
+	}{{"general", spaced, false}, {"plain", line, false}, {"summary", line, true}} {
+		b.Run(way.name, func(b *testing.B) {
+			d := newDecoder(way.lean)
+			b.ReportAllocs()
+			for range b.N {
+				if _, err := d.line(way.line); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }
 
 func BenchmarkMergeTwo(b *testing.B) {
