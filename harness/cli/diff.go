@@ -37,17 +37,17 @@ unlike; 3 no case pairs.
 `
 
 type diffFlags struct {
-	across, allow       words
-	threshold           string
-	alpha               fraction
-	filter              string
-	filterOld           string
-	filterNew           string
-	format              oneOf
-	stat                oneOf
-	baseline            string
-	store               string
-	force, all, summary bool
+	across, allow words
+	threshold     string
+	alpha         fraction
+	filter        string
+	filterOld     string
+	filterNew     string
+	format        oneOf
+	stat          oneOf
+	baseline      string
+	store         string
+	force, all    bool
 }
 
 func newDiffFlags() (*flags, *diffFlags) {

@@ -53,7 +53,7 @@ func (a *app) export(args []string) error {
 		return usagef("export needs --format: one of %s", strings.Join(exporter.Formats(), ", "))
 	}
 	if f.all.NArg() == 0 {
-		return usagef("export takes at least one DIR or FILE; runs are kept in results/local unless --out says otherwise")
+		return usagef("export takes at least one DIR or FILE; runs are kept in $GIC_RESULTS or results/local unless --out says otherwise")
 	}
 	write, err := a.exportOf(e.format.value, f.all.Args())
 	if err != nil {

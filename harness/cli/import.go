@@ -7,6 +7,7 @@ import (
 
 	"gic/harness/importer"
 	"gic/harness/record"
+	store "gic/harness/results"
 )
 
 const helpImport = `Usage: gic import FILE... [flags]
@@ -43,7 +44,7 @@ func newImportFlags() (*flags, *importFlags) {
 	f, i := newFlags("import"), &importFlags{from: oneOf{importer.Auto, importer.Formats()}}
 	g := f.group("Flags")
 	g.Var(&i.from, "from", "format of the files; auto finds it out")
-	g.StringVar(&i.out, "out", "", "write run.jsonl into the folder `DIR`, which must not have one; default results/local/<time>-<id>")
+	g.StringVar(&i.out, "out", "", "write run.jsonl into the folder `DIR`, which must not have one; else <time>-<id> below $GIC_RESULTS or results/local")
 	g.StringVar(&i.as, "as", "", "`NAME` of the backend in the rows instead of the tool's")
 	g.Var(&i.set, "set", "a key that the files do not say, as KEY=VALUE: ranks, nic, device, workload.AXIS, backend.KEY, nic.KEY; may be repeated")
 	g.BoolVar(&i.all, "all-notes", false, "name every line that was passed over, not just the first ones")
@@ -90,7 +91,7 @@ func (a *app) importResults(args []string) error {
 	header.ID = importer.NewID(header.Time)
 	dir := i.out
 	if dir == "" {
-		dir = filepath.Join("results", "local", header.ID)
+		dir = filepath.Join(store.Open("").Dir, header.ID)
 	}
 	path, err := importer.Write(dir, results, header)
 	if err != nil {

@@ -51,7 +51,7 @@ func (a *app) report(args []string) error {
 		return a.commandHelp("report")
 	}
 	if f.all.NArg() == 0 {
-		return usagef("report takes at least one DIR or FILE; runs are kept in results/local unless --out says otherwise")
+		return usagef("report takes at least one DIR or FILE; runs are kept in $GIC_RESULTS or results/local unless --out says otherwise")
 	}
 	files, err := recordFiles(f.all.Args())
 	if err != nil {
@@ -132,7 +132,7 @@ func attachRun(page *html.Page, file, name string) error {
 	}
 	defer f.Close()
 	whole := io.TeeReader(f, page.Attach(name, "the records of "+file+", as they are"))
-	return addRun(page.Add, file, record.Read(file, whole))
+	return addRun(page.AddAt, file, record.Lines(file, whole))
 }
 
 // writePlots writes every plot of a page into a folder.

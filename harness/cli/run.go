@@ -17,6 +17,7 @@ import (
 	"gic/harness/plan"
 	"gic/harness/record"
 	"gic/harness/report"
+	"gic/harness/results"
 	"gic/harness/run"
 )
 
@@ -195,13 +196,21 @@ func (a *app) measure(ctx context.Context, r *runFlags, args []string, cluster *
 	return a.finish(s, r.format.value, runErr != nil)
 }
 
+// folder names the folder of a run by what chose it.
+func (r *runFlags) folder(dir string) string {
+	if r.out == "" && os.Getenv(results.EnvDir) != "" {
+		return "$" + results.EnvDir + ": " + dir
+	}
+	return "--out " + dir
+}
+
 // create starts a new run: its plan, its folder, its file with the header in it.
 func create(ctx context.Context, r *runFlags, args []string, cluster *run.Cluster, world int) (*session, error) {
 	now := time.Now()
 	id := runID(now)
 	dir := r.out
 	if dir == "" {
-		dir = filepath.Join("results", "local", id)
+		dir = filepath.Join(results.Open("").Dir, id)
 	}
 	file := filepath.Join(dir, record.FileName)
 	if _, err := os.Lstat(file); err == nil {
@@ -219,10 +228,10 @@ func create(ctx context.Context, r *runFlags, args []string, cluster *run.Cluste
 		s.header.Launch, s.header.Hosts = cluster.Kind(), cluster.Hosts()
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, usagef("--out %s: %w", dir, unwrapPath(err))
+		return nil, usagef("%s: %w", r.folder(dir), unwrapPath(err))
 	}
 	if s.writer, err = record.Create(file); err != nil {
-		return nil, usagef("--out %s: %w", dir, err)
+		return nil, usagef("%s: %w", r.folder(dir), err)
 	}
 	if err := s.writer.Write(&s.header); err != nil {
 		s.writer.Close()

@@ -46,7 +46,7 @@ func newRunFlags() *runFlags {
 	g.DurationVar(&r.timeout, "timeout", run.DefaultTimeout, "limit `D` of each point, 90s say; past it the case is recorded as timeout; default 60s")
 
 	g = r.group("What becomes of it")
-	g.StringVar(&r.out, "out", "", "write run.jsonl into the folder `DIR`; default results/local/<time>-<id>")
+	g.StringVar(&r.out, "out", "", "write run.jsonl into the folder `DIR`; else <time>-<id> below $GIC_RESULTS or results/local")
 	g.StringVar(&r.resume, "resume", "", "finish the run in `DIR`: measure what it lacks, and what failed or timed out again")
 	g.BoolVar(&r.dryRun, "dry-run", false, "print the plan and start nothing")
 	g.Var(&r.format, "format", "print results as table (the default), markdown, csv, json or nccl-tests")

@@ -25,7 +25,7 @@ func (a *app) show(args []string) error {
 		return a.commandHelp("show")
 	}
 	if f.all.NArg() == 0 {
-		return usagef("show takes at least one DIR or FILE; runs are kept in results/local unless --out says otherwise")
+		return usagef("show takes at least one DIR or FILE; runs are kept in $GIC_RESULTS or results/local unless --out says otherwise")
 	}
 	files, err := recordFiles(f.all.Args())
 	if err != nil {
@@ -35,7 +35,7 @@ func (a *app) show(args []string) error {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	rep := report.New()
 	for _, file := range files {
-		if err := addRun(rep.Add, file, record.ReadFile(file)); err != nil {
+		if err := addRun(rep.AddAt, file, report.ReadFile(file)); err != nil {
 			return err
 		}
 	}
@@ -44,13 +44,13 @@ func (a *app) show(args []string) error {
 
 // addRun hands the records of a file on, also lines that are no records; a file that holds no run at all is not
 // what the user meant.
-func addRun(add func(record.Record), file string, records iter.Seq2[record.Record, error]) error {
+func addRun(add func(string, record.Located), file string, records iter.Seq2[record.Located, error]) error {
 	header := false
-	for rec, err := range records {
+	for at, err := range records {
 		if err != nil {
 			return err
 		}
-		switch rec := rec.(type) {
+		switch rec := at.Record.(type) {
 		case *record.Header:
 			header = true
 		case *record.Case:
@@ -62,7 +62,7 @@ func addRun(add func(record.Record), file string, records iter.Seq2[record.Recor
 				return usagef("%s is no run file: %s", file, oneLine(rec.Err))
 			}
 		}
-		add(rec)
+		add(file, at)
 	}
 	if !header {
 		return usagef("%s is no run file: it is empty", file)

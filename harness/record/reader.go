@@ -89,6 +89,9 @@ type Located struct {
 	Line int
 }
 
+// Lines is Read for those who must say where a record stands.
+func Lines(name string, r io.Reader) iter.Seq2[Located, error] { return read(name, r, false) }
+
 // ReadLines is ReadFile for those who must say where a record stands.
 func ReadLines(path string) iter.Seq2[Located, error] { return readLines(path, false) }
 

@@ -13,8 +13,9 @@ import (
 )
 
 // valueColumns follow the case's keys in csv. n counts process runs; median, run_min, run_max and the interval
-// are over their values; min, p90, p99 and max are of the samples inside process runs, and empty (the
-// percentiles) where there is one sample per process run. Values are in the base unit of the unit column.
+// are over their values; min, p90, p99 and max are of the samples inside process runs, all
+// together (in a report with too many of them the percentiles are medians over process runs of each one's own),
+// and empty (the percentiles) where there is one sample per process run. Values are in the base unit of the unit column.
 var valueColumns = []string{
 	"metric", "unit", "n", "median", "p99", "status", "reason",
 	"min", "p90", "max", "samples", "run_min", "run_max", "ci_low", "ci_high", "class", "verified", "best_floor",

@@ -64,7 +64,7 @@ func (u *run) renderMarkdown(w io.Writer) {
 		}
 	}
 	fmt.Fprintln(w)
-	for _, l := range legend {
+	for _, l := range u.legend() {
 		fmt.Fprintf(w, "%s. ", escape(l))
 	}
 	fmt.Fprintf(w, "\n\n%s\n", escape(strings.Join(u.totalLines(), "; ")))

@@ -21,10 +21,12 @@ type section struct {
 	common   []record.KeyValue // axes that have one value over all points
 	points   []*point
 	ranks    []int
+	thin     bool // see Report
 }
 
 // point is one point of a workload: rows that do the same work.
 type point struct {
+	thin    bool   // see Report
 	title   string // the axes that vary, "" if none does
 	axes    map[string]string
 	ranks   int
@@ -48,9 +50,11 @@ type cell struct {
 	missing bool
 	perOp   bool // several samples per process run: percentiles mean something
 	stats   stats.Summary
-	// Over the samples inside process runs. p90 and p99 are medians over process runs of each run's own
-	// percentile, which is one of them, never a mean of two.
+	// Over the samples inside process runs. p90 and p99 are of the samples of all process runs together
+	// (record.Merge). In a report too long for that (Report.thin) they are medians over process runs of each run's
+	// own percentile, which is one of them, never a mean of two.
 	min, p90, p99, max float64
+	unmerged           string // why the samples of the process runs could not be put together
 	best               bool
 	base               *cell // the best floor that it may be compared with, nil if there is none
 }
@@ -117,10 +121,11 @@ func (w *row) counted() record.Status {
 }
 
 // cell computes the row's cell for a metric.
-func (w *row) cell(name string) *cell {
+func (w *row) cell(name string, thin bool) *cell {
 	c := &cell{row: w}
 	status := w.counted()
 	var p50, p90, p99 []float64
+	var parts []record.Metric
 	okRuns := 0
 	for i := range w.samples {
 		s := &w.samples[i]
@@ -140,6 +145,9 @@ func (w *row) cell(name string) *cell {
 			c.min, c.max = min(c.min, v.min), max(c.max, v.max)
 			c.ops += v.n
 			c.perOp = c.perOp || v.n > 1
+			if thin = thin || v.raw == nil && v.n > 1; !thin {
+				parts = append(parts, v.metric())
+			}
 			p50, p90, p99 = append(p50, v.p50), append(p90, v.p90), append(p99, v.p99)
 		}
 	}
@@ -153,7 +161,26 @@ func (w *row) cell(name string) *cell {
 	slices.Sort(p90)
 	slices.Sort(p99)
 	c.p90, c.p99 = p90[len(p90)/2], p99[len(p99)/2]
+	if !c.perOp || thin || len(parts) < 2 {
+		return c
+	}
+	if d, err := record.Merge(parts...); err == nil {
+		c.p90, c.p99 = d.Percentile(90), d.Percentile(99)
+	} else {
+		c.unmerged = err.Error()
+	}
 	return c
+}
+
+// metric is what record.Merge needs of a value.
+func (v *value) metric() record.Metric {
+	m := record.Metric{Name: v.name, Unit: v.unit, Class: v.class, N: v.n, Min: v.min, Max: v.max, Mean: v.mean}
+	if v.raw == nil {
+		m.Samples = []float64{v.p50} // the only one
+		return m
+	}
+	m.Samples, m.HDR, m.Resolution = v.raw.samples, v.raw.hdr, v.raw.resolution
+	return m
 }
 
 // emptyCell is the cell of a row at a point where no row has a metric.
@@ -172,7 +199,7 @@ func (u *run) sections() []*section {
 	for _, w := range u.rows {
 		s := byName[w.workload]
 		if s == nil {
-			s = &section{workload: w.workload}
+			s = &section{workload: w.workload, thin: u.of.thin}
 			byName[w.workload] = s
 			sections = append(sections, s)
 		}
@@ -228,7 +255,7 @@ func (s *section) group(rows []*row) {
 		}
 		p := byKey[key.String()]
 		if p == nil {
-			p = &point{axes: w.axes, ranks: w.ranks, title: pointTitle(w, varying, len(s.ranks) > 1)}
+			p = &point{thin: s.thin, axes: w.axes, ranks: w.ranks, title: pointTitle(w, varying, len(s.ranks) > 1)}
 			byKey[key.String()] = p
 			s.points = append(s.points, p)
 		}
@@ -292,7 +319,7 @@ func (p *point) compare() {
 	for _, m := range p.metrics {
 		best := map[string]*cell{}
 		for _, w := range p.rows {
-			c := w.cell(m.name)
+			c := w.cell(m.name, p.thin)
 			m.cells = append(m.cells, c)
 			if !IsFloor(w.backend) || w.imported != "" || w.status != record.OK || !w.checked || c.missing || c.runs == 0 {
 				continue

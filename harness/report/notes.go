@@ -83,6 +83,9 @@ func (n *notes) of(w *row, c *cell, m *comparison) []int {
 	if c != nil && c.missing {
 		ref("missing\x00"+m.name, c.missingText(m))
 	}
+	if c != nil && c.unmerged != "" {
+		ref("unmerged\x00"+c.unmerged, "p99 is the median over process runs of each one's own: "+c.unmerged)
+	}
 	for _, warn := range w.warnings {
 		if !n.silent[warn.Code] {
 			ref("warning\x00"+warn.Code, warn.Code+": "+warn.Text)

@@ -11,7 +11,9 @@ package report
 import (
 	"fmt"
 	"io"
+	"iter"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -36,14 +38,20 @@ const oversubscribed = "oversubscribed"
 
 // Report is a model of records. The zero value is not usable; see New.
 type Report struct {
-	runs   []*run
-	bad    []string
-	intern map[string]string
-	maps   map[string][]map[string]string // see shared
+	runs []*run
+	bad  []string
+	file string // where the record being added stands; "" if not known
+	line int
+	// thin: raw samples are not kept, those kept already do not count.
+	thin     bool
+	rawBytes int
+	intern   map[string]string
+	maps     map[string][]map[string]string // see shared
 }
 
 // run is the cases of one header.
 type run struct {
+	of       *Report
 	header   *record.Header // nil for cases without one
 	rows     []*row
 	byID     map[string]*row
@@ -80,6 +88,8 @@ type reason struct {
 
 // sample is one process run of a row, reduced to what reports show.
 type sample struct {
+	file     string // "" if not known
+	line     int
 	index    int
 	status   record.Status
 	reason   string
@@ -96,7 +106,33 @@ type value struct {
 	class                   workloads.Class
 	headline                bool
 	n                       int
+	mean                    float64
 	min, p50, p90, p99, max float64
+	raw                     *rawSamples // nil where there is one sample, or where raw samples are not kept
+}
+
+// rawSamples are what percentiles over process runs are made of.
+type rawSamples struct {
+	samples    []float64
+	hdr        string
+	resolution float64
+}
+
+// maxRawBytes bounds the raw samples that a report keeps. Beyond it keeps none: all its percentiles are then made
+// in the same way, from those of the process runs.
+const maxRawBytes = 16 << 20
+
+// keep takes the raw samples of a metric.
+func (r *Report) keep(v *value, m *record.Metric) {
+	if m.N < 2 || m.HDR == "" && len(m.Samples) == 0 {
+		r.thin = r.thin || m.N > 1
+		return
+	}
+	if r.rawBytes += len(m.HDR) + 8*len(m.Samples); r.thin || r.rawBytes > maxRawBytes {
+		r.thin = true
+		return
+	}
+	v.raw = &rawSamples{slices.Clone(m.Samples), strings.Clone(m.HDR), m.Resolution}
 }
 
 // New makes an empty report.
@@ -112,14 +148,26 @@ func Load(path string) (*Report, error) {
 	}
 	r := New()
 	for _, file := range files {
-		for rec, err := range record.ReadFile(file) {
+		for at, err := range ReadFile(file) {
 			if err != nil {
 				return nil, err
 			}
-			r.Add(rec)
+			r.AddAt(file, at)
 		}
 	}
 	return r, nil
+}
+
+// longFile is the size from which raw samples are not read: merging those of so many rows takes longer than all
+// the rest of a table.
+const longFile = 32 << 20
+
+// ReadFile streams the records of a file as a report of it needs them: without raw samples if it is long.
+func ReadFile(file string) iter.Seq2[record.Located, error] {
+	if st, err := os.Stat(file); err == nil && st.Size() > longFile {
+		return record.ReadSummaries(file)
+	}
+	return record.ReadLines(file)
 }
 
 // Add adds a record: a header starts a run, cases belong to the header before them, a line that could not be
@@ -133,15 +181,31 @@ func (r *Report) Add(rec record.Record) {
 		if r.join(rec) {
 			return
 		}
-		r.runs = append(r.runs, &run{header: rec, byID: map[string]*row{}})
+		r.runs = append(r.runs, &run{of: r, header: rec, byID: map[string]*row{}})
 	case *record.Case:
 		if len(r.runs) == 0 {
-			r.runs = append(r.runs, &run{byID: map[string]*row{}})
+			r.runs = append(r.runs, &run{of: r, byID: map[string]*row{}})
 		}
 		r.addCase(r.runs[len(r.runs)-1], rec)
 	case *record.Bad:
 		r.bad = append(r.bad, rec.Error())
 	}
+}
+
+// AddAt is Add for a record of a file.
+func (r *Report) AddAt(file string, at record.Located) {
+	r.file, r.line = file, at.Line
+	r.Add(at.Record)
+	r.file, r.line = "", 0
+}
+
+// place is a record in words, with file and line where they are known.
+func (s *sample) place(w *row) string {
+	text := fmt.Sprintf("%s of %s, process run %d", w.workload, w.backend, s.index)
+	if s.file != "" {
+		text = fmt.Sprintf("%s:%d: %s", s.file, s.line, text)
+	}
+	return text
 }
 
 // join puts imported cases into the tables of the run beside them, whichever comes first: they are there to be
@@ -218,17 +282,20 @@ func (r *Report) addCase(u *run, c *record.Case) {
 	s := r.sample(c)
 	at, found := slices.BinarySearchFunc(w.samples, s.index, func(a sample, index int) int { return a.index - index })
 	if found {
-		w.samples[at] = s
 		if u.replaced++; u.replaced == 1 {
-			u.example = fmt.Sprintf("%s of %s, process run %d", c.Workload, c.Backend, c.Index)
+			u.example = s.place(w)
+			if old := &w.samples[at]; old.file != "" {
+				u.example += fmt.Sprintf(", already on %s:%d", old.file, old.line)
+			}
 		}
+		w.samples[at] = s
 		return
 	}
 	w.samples = slices.Insert(w.samples, at, s)
 }
 
 func (r *Report) sample(c *record.Case) sample {
-	s := sample{index: c.Index, status: record.Status(r.own(string(c.Status))), crowded: crowded(c)}
+	s := sample{file: r.own(r.file), line: r.line, index: c.Index, status: record.Status(r.own(string(c.Status))), crowded: crowded(c)}
 	if c.Status != record.OK {
 		s.reason = r.own(reasonText(c))
 	}
@@ -241,7 +308,9 @@ func (r *Report) sample(c *record.Case) sample {
 		s.values[i] = value{
 			name: r.own(m.Name), unit: r.own(m.Unit), class: workloads.Class(r.own(string(m.Class))),
 			headline: m.Headline, n: m.N, min: m.Min, p50: m.P50, p90: m.P90, p99: m.P99, max: m.Max,
+			mean: m.Mean,
 		}
+		r.keep(&s.values[i], m)
 	}
 	for _, w := range c.Warnings {
 		s.warnings = append(s.warnings, workloads.Warning{Code: r.own(w.Code), Text: r.own(w.Text)})

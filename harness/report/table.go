@@ -107,7 +107,7 @@ func (u *run) renderTable(w io.Writer, width int) {
 		writeWrapped(w, l, width, "", "    ")
 	}
 	if measured {
-		for _, l := range legend {
+		for _, l := range u.legend() {
 			writeWrapped(w, l, width, "", "  ")
 		}
 	}
@@ -116,10 +116,20 @@ func (u *run) renderTable(w io.Writer, width int) {
 	}
 }
 
-var legend = []string{
-	"* best verified floor (minigda, miniproxy) of the same point, NIC and device; ratio and gap are to its median",
-	"median, range: over process runs (n), of each one's median; p99: of the operations in a process run; " +
-		"check: the payload",
+// legend says what the columns are.
+func (u *run) legend() []string {
+	return []string{
+		"* best verified floor (minigda, miniproxy) of the same point, NIC and device; ratio and gap are to its median",
+		"median, range: over process runs (n), of each one's median; p99: " + u.percentiles() + "; check: the payload",
+	}
+}
+
+// percentiles says what p90 and p99 are of.
+func (u *run) percentiles() string {
+	if u.of.thin {
+		return "median over process runs of each one's own p99, as there are too many samples to put together"
+	}
+	return "of the operations of all process runs together"
 }
 
 // head names a section and what all its points share.

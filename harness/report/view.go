@@ -20,13 +20,15 @@ type RunView struct {
 	Header *record.Header // nil for records without one
 	// Head says what the run is and on what machine, Claim what the numbers do not support ("" if they are those
 	// of hardware), Every which warnings all rows share, Totals how complete the run is.
-	Head     []string
-	Claim    string
-	Every    []string
-	Totals   []string
-	Statuses []StatusCount
-	Sections []SectionView
-	Notes    []string // footnotes; the first is [1]
+	Head  []string
+	Claim string
+	// Percentiles says what p90 and p99 are of.
+	Percentiles string
+	Every       []string
+	Totals      []string
+	Statuses    []StatusCount
+	Sections    []SectionView
+	Notes       []string // footnotes; the first is [1]
 }
 
 // StatusCount is how many cases have a status.
@@ -124,7 +126,7 @@ func (r *Report) View() *View {
 func (u *run) view() RunView {
 	sections := u.sections()
 	n := newNotes(u)
-	v := RunView{Header: u.header, Head: u.headLines(), Claim: u.claimLine(), Every: u.everyLines(n)}
+	v := RunView{Header: u.header, Head: u.headLines(), Claim: u.claimLine(), Percentiles: u.percentiles(), Every: u.everyLines(n)}
 	for _, s := range sections {
 		v.Sections = append(v.Sections, s.view(n))
 	}

@@ -35,6 +35,8 @@ type Page struct {
 	report    *report.Report
 	samples   figures.Samples
 	libraries []libraries // per run
+	at        string      // file of the record being added, "" if not known
+	line      int
 	files     []*attachment
 
 	view *report.View
@@ -46,7 +48,7 @@ func New(o Options) *Page { return &Page{options: o, report: report.New()} }
 
 // Add adds a record; see report.Report. It may not be called after Figures or Render.
 func (p *Page) Add(rec record.Record) {
-	p.report.Add(rec)
+	p.report.AddAt(p.at, record.Located{Record: rec, Line: p.line})
 	c, ok := rec.(*record.Case)
 	if !ok {
 		return
@@ -57,6 +59,13 @@ func (p *Page) Add(rec record.Record) {
 		p.libraries = append(p.libraries, libraries{})
 	}
 	p.libraries[run].add(c)
+}
+
+// AddAt is Add for a record of a file.
+func (p *Page) AddAt(file string, at record.Located) {
+	p.at, p.line = file, at.Line
+	p.Add(at.Record)
+	p.at, p.line = "", 0
 }
 
 // libraries are what the ranks of a run loaded, by backend, each once.
