@@ -31,6 +31,7 @@ runs on each side; also a case that was ok and is not any more, or is missing.
 
 States that change results by themselves must be alike: host.name, host.cpu, host.cpus, host.gpu,
 host.driver, nic and nic.KEY, device, library.NAME, seed. --allow KEY compares all the same.
+Rows that gic import made pair by the keys that their file says; what it does not say is a footnote.
 
 Exit status: 0 nothing is worse; 1 a regression; 2 the request makes no sense, or the states are
 unlike; 3 no case pairs.

@@ -435,3 +435,13 @@ func TestRecordedEnv(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
+
+// TestRunHonoursTheStore: without --out a run goes where the store commands look for it.
+func TestRunHonoursTheStore(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	t.Setenv("GIC_RESULTS", dir)
+	status, _, stderr := gic(t, "run", "--nic", "none", "--workload", "op:size=8,iterations=20,timer_check=0", "--backend", "fake", "--repeat", "1")
+	if found, _ := filepath.Glob(filepath.Join(dir, "*", record.FileName)); len(found) != 1 {
+		t.Errorf("status %d, %d runs in the store: %s", status, len(found), stderr)
+	}
+}
