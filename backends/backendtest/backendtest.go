@@ -44,6 +44,9 @@ type Target struct {
 // caseTimeout bounds one case; generous, since only a hang reaches it.
 const caseTimeout = 3 * time.Minute
 
+// deviceTimeout is the deadline of a device spin, where the case is not about it.
+const deviceTimeout = 20 * time.Second
+
 // TestBackend runs the whole suite. Each case is a subtest that lists everything wrong it found.
 func TestBackend(t *testing.T, target Target) {
 	serveIfRank(t, target)
@@ -78,6 +81,7 @@ type trial struct {
 	refused  bool // the last run ended with EINVAL or ErrNotSupported
 	// unsupported: with ErrNotSupported.
 	unsupported bool
+	hung        bool              // a run passed the device deadline: the case ends soon
 	facts       map[string]string // of rank 0, from openUnder
 }
 
@@ -132,7 +136,7 @@ func (tr *trial) noLeftovers(c *cluster, when string) {
 // params are the parameters of a session with the target's defaults.
 func (tr *trial) params(config map[string]string) backends.Open {
 	return backends.Open{Device: tr.target.Device, NIC: tr.target.NIC, NICConfig: tr.target.NICConfig,
-		Config: tr.config(config), Timeout: time.Minute}
+		Config: tr.config(config), Timeout: deviceTimeout}
 }
 
 // config is every key's default, then the target's own, then what is given.

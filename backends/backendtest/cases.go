@@ -24,7 +24,7 @@ var cases = []struct {
 	{"window", checkWindow},
 	{"workloads", checkWorkloads},
 	{"configurations", checkConfigurations},
-	{"fence in the queue", checkFenceInQueue},
+	{"slow NIC", checkSlowNIC},
 	{"undeclared", checkUndeclared},
 	{"counters repeat", checkRepeat},
 	{"four ranks", checkFourRanks},

@@ -98,6 +98,8 @@ func startRank(c *cluster, t *testing.T, target Target, i, n int) (*rank, error)
 	r := &rank{c: c, rank: i, cmd: cmd, output: &bytes.Buffer{}, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = r.output, r.output
 	cmd.WaitDelay = 10 * time.Second
+	// What ends the suite's whole group (Ctrl-C, timeout) must not take the ranks along: they see it end, and clean up.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	err = cmd.Start()
 	callsTheirs.Close()
 	exchangeTheirs.Close()

@@ -20,8 +20,9 @@ import (
 // tinyEnv tells rank processes where their suite has built the backend.
 const tinyEnv = "GIC_BACKENDTEST_TINY"
 
-// tiny takes the backend out of backends/README.md and builds it with the page's own flags.
-func tiny(t *testing.T) string {
+// tiny takes the backend out of backends/README.md, makes the given replacements in it, and builds it with the page's
+// own flags.
+func tiny(t *testing.T, replace ...string) string {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(Root(t), "backends", "README.md"))
 	if err != nil {
@@ -31,6 +32,12 @@ func tiny(t *testing.T) string {
 	code, _, end := strings.Cut(code, "\n```\n")
 	if !ok || !end {
 		t.Fatal("backends/README.md holds no c++ block")
+	}
+	for i := 0; i < len(replace); i += 2 {
+		if strings.Count(code, replace[i]) != 1 {
+			t.Fatalf("backends/README.md does not hold %q once", replace[i])
+		}
+		code = strings.Replace(code, replace[i], replace[i+1], 1)
 	}
 	var args []string
 	for line := range strings.Lines(string(page)) {

@@ -106,6 +106,24 @@ static void test_rate_cx7(void) {
     rig_free(&r);
 }
 
+/* "slow" is for tests: known, but no model to offer. Two messages are answered 50 us apart. */
+static void test_slow(void) {
+    struct softnic_profile p;
+    MUST(softnic_profile_find("slow", &p));
+    for (const char *const *name = softnic_profile_names(); *name; name++)
+        CHECK(strcmp(*name, "slow") != 0);
+    struct rig r = rig_paced(p);
+    uint64_t start = softnic_now(r.nic[0]);
+    for (int i = 0; i < 2; i++)
+        rig_write_inline(r.qp, r.mem[1], r.key[1], "12345678", 8, 8);
+    rig_ring(r.qp);
+    until_cqe(&r, r.qp, 0, 1000000);
+    CHECK_EQ(softnic_now(r.nic[0]) - start, 200000);
+    until_cqe(&r, r.qp, 1, 1000000);
+    CHECK_EQ(softnic_now(r.nic[0]) - start, 250000);
+    rig_free(&r);
+}
+
 /* Bandwidth: 1 GB/s is a byte per ns. An 8 B message has the latency; every further byte and every message in
  * front adds its time on the link. */
 static void test_bandwidth(void) {
@@ -187,6 +205,7 @@ int main(void) {
     test_jump();
     test_rate();
     test_rate_cx7();
+    test_slow();
     test_bandwidth();
     test_header();
     test_fetch();

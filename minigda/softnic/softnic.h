@@ -47,9 +47,11 @@ struct softnic_profile {
     uint64_t fetch_ns;     /* WQE fetch: added once per doorbell visit */
     uint32_t header_bytes; /* per message on the link, counted against bandwidth */
 };
-/* By name: "none", "cx7-200" (200 Gb/s; paper Table 5: 260 M msg/s, 24.8 GB/s, 3.30 us). -ENOENT: unknown. */
+/* By name: "none", "cx7-200" (200 Gb/s; paper Table 5: 260 M msg/s, 24.8 GB/s, 3.30 us), and "slow", which models
+ * nothing: messages land 50 us apart and are answered after 0.2 ms, so that tests see who does not wait. -ENOENT:
+ * unknown. */
 int softnic_profile_find(const char *name, struct softnic_profile *profile_p);
-/* Names known to softnic_profile_find, NULL-terminated. */
+/* Names of the models known to softnic_profile_find, NULL-terminated. */
 const char *const *softnic_profile_names(void);
 
 struct softnic_attr {

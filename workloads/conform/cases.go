@@ -11,6 +11,7 @@ type caseOf struct {
 // cases in the order of `gic list`. A word that a stack may lack is only in the cases that are about it.
 var cases = []caseOf{
 	{"sizes", "put of every size around the limits of WQEs and pages, at odd offsets", sizes},
+	{"many", "more puts without a completion than a queue holds", many},
 	{"each", "put_each: a group, a single message, a part of a group", each},
 	{"value", "put_value of 1, 2, 4 and 8 bytes touches these bytes only", value},
 	{"signal", "signal is strong, adds, and wait returns at its value and not before", signal},
@@ -82,6 +83,30 @@ func sizes(s *script) {
 			for _, x := range list {
 				a.put(p, x.dst, x.src, x.bytes)
 				s.expect(p, x.dst, a.rank, x.src, x.bytes, "a put of %d bytes by %v", x.bytes, a)
+			}
+		}
+	})
+	s.finish()
+}
+
+// many puts fill a queue of up to 1024: the same ones again and again, and the NIC's counts tell whether one is missing.
+func many(s *script) {
+	const puts, laps = 64, 20
+	s.barrier()
+	s.each(func(a actor) {
+		list := make([]placed, puts)
+		for i := range list {
+			n := min(s.largest, []int{8, 13, 1, 29, 3}[i%5])
+			list[i] = placed{s.alloc(everyone, target, n, i%8), s.alloc(a.rank, source, n, i%3), n}
+			for _, p := range a.peers() {
+				s.expect(p, list[i].dst, a.rank, list[i].src, n, "put %d of many by %v", i, a)
+			}
+		}
+		for range laps {
+			for _, x := range list {
+				for _, p := range a.peers() {
+					a.put(p, x.dst, x.src, x.bytes)
+				}
 			}
 		}
 	})
@@ -273,9 +298,10 @@ func notify(s *script) {
 		return 7
 	}
 	s.rounds("notify", size, func(a actor, peer, round int, x placed) {
-		a.notify(peer, x.dst, x.src, x.bytes, s.of(word, a), uint64(round+1))
-		// Eight bytes: the word is the payload, dst and src are unused.
+		// Eight bytes: the word is the payload, dst and src are unused. First, so that who has seen it has not yet
+		// seen the other.
 		a.notify(peer, loc{}, loc{}, 8, s.of(payloadWord, a), uint64(round+1))
+		a.notify(peer, x.dst, x.src, x.bytes, s.of(word, a), uint64(round+1))
 	}, func(a actor, from, round int) {
 		at := s.of(payloadWord, a.at(from))
 		a.wait(at, uint64(round+1))

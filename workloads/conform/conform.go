@@ -8,8 +8,10 @@
 package conform
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -187,37 +189,40 @@ func (j *job) Fill(rank int, m workloads.Memory) error {
 	return j.seen.Fill(m, window.Empty)
 }
 
-// expected are the bytes of an area after the run, and for each the number of the want that it comes from, -1 for
-// none.
-func (j *job) expected(rank int, a area, size uint64) (data []byte, from []int) {
-	data, from = make([]byte, size), make([]int, size)
-	for i := range data {
-		from[i] = -1
-		if a != words {
-			data[i] = window.Filler
-		}
+// expected are the bytes of an area after the run.
+func (j *job) expected(rank int, a area, size uint64) []byte {
+	data := make([]byte, size)
+	if a != words {
+		data = bytes.Repeat([]byte{window.Filler}, int(size))
 	}
 	sources := map[int][]byte{}
-	for i, w := range j.script.wants[rank] {
+	for _, w := range j.script.wants[rank] {
 		if w.at.area != a {
 			continue
 		}
-		bytes := w.data
-		if bytes == nil {
+		found := w.data
+		if found == nil {
 			all := sources[w.rank]
 			if all == nil {
 				all = make([]byte, j.source.Size)
 				window.Pattern(j.seed, w.rank, 0, all)
 				sources[w.rank] = all
 			}
-			bytes = all[w.from.off:][:w.bytes]
+			found = all[w.from.off:][:w.bytes]
 		}
-		copy(data[w.at.off:], bytes)
-		for b := range bytes {
-			from[w.at.off+uint64(b)] = i
+		copy(data[w.at.off:], found)
+	}
+	return data
+}
+
+// whose says what a byte of an area is for.
+func (j *job) whose(rank int, a area, at uint64) string {
+	for _, w := range slices.Backward(j.script.wants[rank]) {
+		if w.at.area == a && w.at.off <= at && at < w.at.off+uint64(w.bytes) {
+			return w.what()
 		}
 	}
-	return data, from
+	return "belongs to nothing"
 }
 
 // Verify checks the rank's window after the run.
@@ -243,12 +248,8 @@ func (j *job) Verify(rank int, m workloads.Memory) (workloads.Verification, erro
 		{"target", target, j.target.Offset, j.target.Size},
 		{"copies", seen, j.seen.Offset, j.seen.Size},
 	} {
-		want, from := j.expected(rank, x.area, x.size)
-		err := c.Bytes(x.name, x.offset, want, func(i int) string {
-			if from[i] < 0 {
-				return "belongs to nothing"
-			}
-			return j.script.wants[rank][from[i]].what
+		err := c.Bytes(x.name, x.offset, j.expected(rank, x.area, x.size), func(i int) string {
+			return j.whose(rank, x.area, uint64(i))
 		})
 		if err != nil {
 			return c.Result, err

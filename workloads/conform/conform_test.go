@@ -25,7 +25,9 @@ func TestVerify(t *testing.T) {
 func TestCases(t *testing.T) {
 	tiny := func(axes ...string) []string { return append([]string{"largest", "13", "passes", "2"}, axes...) }
 	for _, c := range cases {
-		worktest.Case(t, c.name, worktest.Prepare(t, Workload{}, 2, tiny("case", c.name)...), 2)
+		if c.name != "many" { // to the device half it is sizes, and long
+			worktest.Case(t, c.name, worktest.Prepare(t, Workload{}, 2, tiny("case", c.name)...), 2)
+		}
 	}
 	for _, c := range []string{"fetch_add", "quiet_get", "put_signal"} {
 		worktest.Case(t, c+"_ranks_3_threads_2", worktest.Prepare(t, Workload{}, 3, tiny("case", c, "threads", "2")...), 3)
@@ -64,7 +66,7 @@ func TestScriptWithoutEnd(t *testing.T) {
 func TestNeeds(t *testing.T) {
 	const base = backends.CapSignal | backends.CapWait | backends.CapQuiet
 	want := map[string]backends.Caps{
-		"sizes": backends.CapPut, "each": backends.CapPut, "value": backends.CapPutValue, "signal": backends.CapPut,
+		"sizes": backends.CapPut, "many": backends.CapPut, "each": backends.CapPut, "value": backends.CapPutValue, "signal": backends.CapPut,
 		"put_signal": backends.CapPutSignal, "notify": backends.CapNotify, "get": backends.CapGet, "fetch_add": backends.CapFetchAdd,
 		"fence": backends.CapPut | backends.CapFence, "fence_get": backends.CapPut | backends.CapFence | backends.CapGet,
 		"flag":    backends.CapPut | backends.CapFence | backends.CapPutValue | backends.CapGPUVisible,
@@ -101,6 +103,7 @@ func TestOps(t *testing.T) {
 		payload     uint64
 	}{
 		{"sizes", "2", map[backends.Op]uint64{backends.OpSignal: 2, backends.OpPut: 30}, 16 + 2*(1+2+3+4+7+8+9+11+12+13+16+27+28+29+30)},
+		{"many", "3", map[backends.Op]uint64{backends.OpSignal: 4, backends.OpPut: 2 * 1280}, 32 + 2*20*(13*(8+13+1+29+3)-3)},
 		{"each", "3", map[backends.Op]uint64{backends.OpSignal: 6, backends.OpPut: 60}, 48 + 4*(1+2+3+4+7+8+9+11+12+13+16+27+28+29+30)},
 		{"value", "2", map[backends.Op]uint64{backends.OpSignal: 3, backends.OpPutValue: 10 + 6 + 4 + 3}, 24 + 10 + 12 + 16 + 24},
 		{"put_signal", "2", map[backends.Op]uint64{backends.OpSignal: 5, backends.OpPutSignal: 3}, 40 + 30 + 29 + 1},
@@ -126,7 +129,7 @@ func TestOps(t *testing.T) {
 func TestPrepareErrors(t *testing.T) {
 	w := Workload{}
 	worktest.Errors(t, w, 1, "ranks=1 is not allowed: at least 2")
-	worktest.Errors(t, w, 2, "case=put is not allowed: sizes|each|", "case", "put")
+	worktest.Errors(t, w, 2, "case=put is not allowed: sizes|many|", "case", "put")
 	for _, c := range [][3]string{
 		{"threads", "0", "1..64"}, {"threads", "65", "1..64"}, {"largest", "7", "8..65536"}, {"largest", "1M", "8..65536"},
 		{"passes", "0", "1..64"}, {"passes", "65", "1..64"}, {"passes", "x", "1..64"},

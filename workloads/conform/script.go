@@ -78,8 +78,12 @@ type want struct {
 	from  loc
 	bytes int
 	data  []byte
-	what  string
+
+	format string // what it is, put into words only for who asks
+	args   []any
 }
+
+func (w want) what() string { return fmt.Sprintf(w.format, w.args...) }
 
 // script is what all agents of all ranks do, and what it must lead to.
 type script struct {
@@ -149,11 +153,11 @@ func (s *script) reserve(rank int, a area, end uint64) {
 func flag(round int) loc { return loc{flags, 8 * uint64(round)} }
 
 func (s *script) expect(rank int, at loc, from int, src loc, bytes int, format string, args ...any) {
-	s.wants[rank] = append(s.wants[rank], want{at: at, rank: from, from: src, bytes: bytes, what: fmt.Sprintf(format, args...)})
+	s.wants[rank] = append(s.wants[rank], want{at: at, rank: from, from: src, bytes: bytes, format: format, args: args})
 }
 
 func (s *script) expectData(rank int, at loc, data []byte, format string, args ...any) {
-	s.wants[rank] = append(s.wants[rank], want{at: at, bytes: len(data), data: data, what: fmt.Sprintf(format, args...)})
+	s.wants[rank] = append(s.wants[rank], want{at: at, bytes: len(data), data: data, format: format, args: args})
 }
 
 func (s *script) expectWord(rank int, at loc, value uint64, format string, args ...any) {

@@ -292,8 +292,12 @@ func constant(offset, n uint64, value byte, use func(offset uint64, data []byte)
 }
 
 func fill(buf []byte, value byte) {
-	for i := range buf {
-		buf[i] = value
+	if len(buf) == 0 {
+		return
+	}
+	buf[0] = value
+	for n := 1; n < len(buf); n *= 2 {
+		copy(buf[n:], buf[:n])
 	}
 }
 
