@@ -58,12 +58,6 @@ func (s *script) varied(round int) int {
 	return min(s.largest, []int{s.largest, 29, 1, 972, 28, 93, 8, s.largest, 13, 4096}[round%10])
 }
 
-// placed is a payload's two ends.
-type placed struct {
-	dst, src loc
-	bytes    int
-}
-
 // place gives every edge two placements, one aligned, one not. Targets are everyone's when peers put there.
 func (a actor) place(rank int, dst area) []placed {
 	var list []placed
@@ -123,12 +117,10 @@ func each(s *script) {
 		few, one := len(list)-6, len(list)-1
 		for _, p := range a.peers() {
 			for _, part := range [][]placed{list[:few], list[few:one], list[one:]} {
-				var group []message
 				for _, x := range part {
-					group = append(group, message{x.dst, x.src, x.bytes})
 					s.expect(p, x.dst, a.rank, x.src, x.bytes, "a put of %d bytes of a group by %v", x.bytes, a)
 				}
-				a.putEach(p, group)
+				a.putEach(p, part)
 			}
 			a.signal(p, s.of(done, a), 1)
 			s.expectWord(p, s.of(done, a), 1, "signal of %v", a)

@@ -63,10 +63,11 @@ type step struct {
 	bytes    int // PutEach, Claim: entries of the list
 	sig      loc
 	value    uint64
-	messages []message // PutEach
+	messages []placed // PutEach
 }
 
-type message struct {
+// placed is a payload and its two ends.
+type placed struct {
 	dst, src loc
 	bytes    int
 }
@@ -240,7 +241,7 @@ func (a actor) put(peer int, dst, src loc, n int) {
 	a.issue(step{op: opPut, peer: peer, dst: dst, src: src, bytes: n}, backends.OpPut, backends.CapPut, 1, n)
 }
 
-func (a actor) putEach(peer int, list []message) {
+func (a actor) putEach(peer int, list []placed) {
 	a.plain(step{op: opPutEach, peer: peer, bytes: len(list), messages: list}, backends.CapPut)
 	for _, m := range list {
 		a.s.ops[a.rank].Add(backends.OpPut, 1, uint64(m.bytes))
