@@ -106,7 +106,7 @@ cuda-deps: .deps/cuda.stamp ## install the pinned CUDA toolkit into .deps
 	python3 -m pip install -q --no-deps --upgrade --root-user-action ignore --target .deps/cuda -r $<
 	touch $@
 floors := minigda miniproxy
-workloads := op rate goodput alltoall moe
+workloads := op rate goodput alltoall moe conform
 cuda_checks := $(foreach f,$(floors),$(foreach w,$(workloads),$(B)/cuda/$(f)_$(w).o))
 cuda-check: $(cuda_checks) ## compile every workload on every floor as CUDA, warnings as errors
 define cuda_check_rule
