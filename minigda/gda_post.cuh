@@ -15,11 +15,12 @@ struct gda_shared {
     uint8_t *window; // this rank's
     gic::Env env;
     uint32_t lanes;
-    uint32_t window_key, cursor_key;
+    uint32_t window_key, landing_key;
     gda_choices choices;
-    gda_queue *queues;   // [peer * qps + i]
-    gda_cursor *cursors; // [agent * nranks + peer]
-    gda_gate *gate;      // of order=none
+    gda_queue *queues;     // [peer * qps + i]
+    gda_cursor *cursors;   // [agent * nranks + peer]
+    gda_landing *landings; // as cursors
+    gda_gate *gate;        // of order=none
 };
 
 template <gda_order O, gda_sharing S> class gda_poster {
@@ -38,6 +39,9 @@ template <gda_order O, gda_sharing S> class gda_poster {
     }
     GIC_DEVICE gda_cursor *cursor_of(uint32_t peer) const {
         return h_.cursors + (size_t)self_.agent * h_.nranks + peer;
+    }
+    GIC_DEVICE uint64_t *landing_at(uint32_t peer) const {
+        return &h_.landings[(size_t)self_.agent * h_.nranks + peer].old;
     }
 
     // Turns to `peer`: all lanes know its queue, lane 0 alone keeps the cursor.
@@ -326,6 +330,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
     }
     GDA_COLD int complete_peer(uint32_t peer) {
         gda_queue *own = queue_of(peer);
+        GIC_ROLLED
         for (uint32_t i = 0; i < h_.choices.qps; i++) {
             gda_queue *q = h_.queues + (size_t)peer * h_.choices.qps + i;
             if (q != own)

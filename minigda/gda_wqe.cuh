@@ -92,6 +92,7 @@ GIC_DEVICE void gda_write_inline(const gda_place &q, uint64_t index, uint32_t fl
     uint32_t w[4] = {mlx5_be32(bytes | MLX5_INLINE), 0, 0, 0};
     uint32_t room = 12;
     uint8_t *to = (uint8_t *)(w + 1);
+    GIC_ROLLED
     for (uint32_t i = 2; i < ds; i++) {
         const uint32_t n = bytes < room ? bytes : room;
         gic::copy(to, src, n);

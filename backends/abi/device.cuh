@@ -51,6 +51,9 @@
 #include <cuda/atomic>
 #define GIC_DEVICE __device__ __forceinline__
 #define GIC_HD __host__ __device__ __forceinline__
+// Before a loop whose body holds operations of an agent: a GPU inlines them all, and copies of them cost compile
+// time and instruction cache.
+#define GIC_ROLLED _Pragma("unroll 1")
 #else
 #include <sched.h>
 #include <string.h>
@@ -60,6 +63,7 @@
 #endif
 #define GIC_DEVICE inline
 #define GIC_HD inline
+#define GIC_ROLLED
 #endif
 
 namespace gic {

@@ -74,12 +74,13 @@ struct op_workload {
             // The counts of both loops go on from each other: a signal word only grows.
             const Echo plain{p.warmup, p.iterations, p.delay_ns, 0, ECHO};
             const Echo delayed{0, p.delayed, p.delay_ns + p.check_ns, p.warmup + p.iterations, DELAYED};
-            if (h.rank == 0) {
-                GIC_TRY(request<H>(agent, self, p, plain));
-                GIC_TRY(request<H>(agent, self, p, delayed));
-            } else if (h.rank == 1) {
-                GIC_TRY(respond<H>(agent, p, plain));
-                GIC_TRY(respond<H>(agent, p, delayed));
+            GIC_ROLLED // both loops are the same code
+                for (uint32_t i = 0; i < 2; i++) {
+                const Echo e = i == 0 ? plain : delayed;
+                if (h.rank == 0)
+                    GIC_TRY(request<H>(agent, self, p, e));
+                else if (h.rank == 1)
+                    GIC_TRY(respond<H>(agent, p, e));
             }
         }
         GIC_TRY(agent.quiet());
@@ -141,10 +142,12 @@ struct op_workload {
 
     template <class H>
     static GIC_DEVICE int issue(typename H::Agent &agent, const gic::Self &self, const Params &p) {
+        GIC_ROLLED
         for (uint32_t r = 0; r < p.warm_rounds + p.rounds; r++) {
             if (r == p.warm_rounds)
                 stamp(self, &p.loops[ISSUE].begin);
             const uint64_t from = gic::clock64();
+            GIC_ROLLED
             for (uint32_t i = 0; i < p.posts; i++)
                 GIC_TRY(post(agent, p, i));
             const uint64_t to = gic::clock64();
@@ -158,6 +161,7 @@ struct op_workload {
     template <class H>
     static GIC_DEVICE int completion(const H &h, typename H::Agent &agent, const gic::Self &self,
                                      const Params &p) {
+        GIC_ROLLED
         for (uint32_t i = 0; i < p.warmup + p.iterations; i++) {
             if (i == p.warmup)
                 stamp(self, &p.loops[COMPLETION].begin);
@@ -196,6 +200,7 @@ struct op_workload {
     template <class H>
     static GIC_DEVICE int request(typename H::Agent &agent, const gic::Self &self, const Params &p,
                                   const Echo &e) {
+        GIC_ROLLED
         for (uint32_t i = 0; i < e.warmup + e.iterations; i++) {
             if (i == e.warmup)
                 stamp(self, &p.loops[e.loop].begin);
@@ -211,6 +216,7 @@ struct op_workload {
 
     template <class H>
     static GIC_DEVICE int respond(typename H::Agent &agent, const Params &p, const Echo &e) {
+        GIC_ROLLED
         for (uint32_t i = 0; i < e.warmup + e.iterations; i++) {
             const uint64_t n = e.base + i + 1;
             GIC_TRY(agent.wait(p.request, n));
