@@ -6,13 +6,15 @@ MAKEFLAGS += --no-builtin-rules
 GO ?= go
 CC ?= gcc
 CXX ?= g++
-B := build
+B ?= build
+# go-nvml names functions that its own headers call deprecated.
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 WARN := -Wall -Wextra -Wshadow -Werror
 CFLAGS ?= -O2 -g
 CXXFLAGS ?= -O2 -g
 ALL_CFLAGS = -std=gnu11 $(CFLAGS) $(WARN) -Wmissing-prototypes -fPIC -fvisibility=hidden -I. -pthread
 ALL_CXXFLAGS = -std=gnu++17 $(CXXFLAGS) $(WARN) -fPIC -fvisibility=hidden -I. -pthread
-LDLIBS = -pthread -lrt -lm
+LDLIBS = -pthread -lrt -lm -ldl
 SAN := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
 DEPS = -MMD -MP -MF $@.d
 
@@ -53,8 +55,8 @@ $(B)/obj/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(CXX) $(ALL_CXXFLAGS) $(DEPS) -x c++ -c $< -o $@
 define plugin_rule
-$(B)/lib$(1).so: $(B)/obj/backends/$(1)/$(1).cu.o $$($(1)_objs) $(B)/obj/$(no_gpu).o
-	$$(CXX) -shared -Wl,-z,defs -o $$@ $$^ $$(LDLIBS)
+$(B)/lib$(1).so: $(B)/obj/backends/$(1)/$(1).cu.o $$($(1)_objs) $(B)/obj/$(no_gpu).o | backends/abi/exports.map
+	$$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/abi/exports.map -o $$@ $$^ $$(LDLIBS)
 endef
 $(foreach b,$(backends),$(eval $(call plugin_rule,$(b))))
 
@@ -81,7 +83,7 @@ test: test-c test-go ## all tests; needs no GPU and no NIC
 test-c: $(tests)
 	@for t in $(tests); do echo "== $$t"; timeout 300 $$t || { echo "FAIL $$t"; exit 1; }; done
 test-go: all
-	$(GO) test -race -timeout 15m ./...
+	GORACE=atexit_sleep_ms=0 $(GO) test -race -timeout 15m ./...
 
 bench: all $(benches) ## speed, as ratios measured side by side in one run
 	@for b in $(benches); do echo "== $$b"; timeout 300 $$b || exit 1; done
@@ -101,7 +103,7 @@ CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(NVCC))))
 CUDA_ARCHS ?= 90
 NVCCFLAGS = -std=c++17 -O3 -I. $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror,-fPIC,-fvisibility=hidden
-CUDA_LIBS = $(addprefix -L,$(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)) -l:libcudart_static.a -ldl
+CUDA_LIBS = $(addprefix -L,$(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)) -l:libcudart_static.a
 cuda-deps: .deps/cuda.stamp ## install the pinned CUDA toolkit into .deps
 .deps/cuda.stamp: .cuda-requirements.txt
 	python3 -m pip install -q --no-deps --upgrade --root-user-action ignore --target .deps/cuda -r $<
@@ -128,8 +130,8 @@ $(B)/cuda/$(1)_$(2).o: backends/$(1)/$(1)_cuda.cu
 endef
 define cuda_plugin_rule
 $(foreach k,$($(1)_kernels),$(eval $(call cuda_kernel_rule,$(1),$(k))))
-$(B)/cuda/lib$(1).so: $(B)/cuda/$(1).o $(B)/cuda/gpu.o $$($(1)_objs) $(call cuda_kernels,$(1))
-	$$(CXX) -shared -Wl,-z,defs -o $$@ $$^ $$(CUDA_LIBS) $$(LDLIBS)
+$(B)/cuda/lib$(1).so: $(B)/cuda/$(1).o $(B)/cuda/gpu.o $$($(1)_objs) $(call cuda_kernels,$(1)) | backends/abi/exports.map
+	$$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/abi/exports.map -o $$@ $$^ $$(CUDA_LIBS) $$(LDLIBS)
 $(B)/cuda/$(1).o: backends/$(1)/$(1).cu
 	@mkdir -p $$(@D)
 	$$(CXX) $$(ALL_CXXFLAGS) -DGIC_CUDA_PLUGIN $$(DEPS) -x c++ -c $$< -o $$@

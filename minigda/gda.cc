@@ -45,9 +45,13 @@ const char *syndrome_name(uint32_t syndrome) {
 int error_of_queues(const gda *g) {
     for (const gda_qp &qp : g->fabric->qps) {
         const gda_queue &q = g->queues[&qp - g->fabric->qps.data()];
-        if (uint32_t syndrome = gic::load_relaxed(&q.syndrome))
+        if (uint32_t seen = gic::load_relaxed(&q.syndrome)) {
+            // The device thread may have come late and seen a flush.
+            const uint32_t first = softnic_qp_syndrome(g->fabric->nic, qp.qpn);
+            const uint32_t syndrome = first ? first : seen;
             return gic::fail(-EIO, "error CQE on QP %u to rank %u: syndrome 0x%02x (%s)", qp.qpn, qp.peer,
                              syndrome, syndrome_name(syndrome));
+        }
     }
     return gda_fabric_error(g->fabric);
 }

@@ -246,6 +246,46 @@ void check_wrap() {
     }
 }
 
+// The trace on disk has every doorbell, WQE and CQE that the counters count.
+void check_trace() {
+    char dir[] = "/tmp/gic-gdatest-XXXXXX";
+    CHECK(mkdtemp(dir), "no folder");
+    setenv("GIC_TRACE_DIR", dir, 1);
+    std::string file;
+    {
+        gda_attr a = defaults();
+        a.batch = 4;
+        a.signal_every = 2;
+        Rig rig(1, a, SOFTNIC_VIRTUAL, window_bytes, {{"trace", "on"}});
+        file = rig.g[0]->fabric->trace;
+        MUST(gda_begin(rig.g[0], 1));
+        const auto h = gda_handle_of<gda_order::gpu_fence, gda_sharing::exclusive>(rig.g[0]);
+        Own agent(h, gic::Self{0, 1, 0, 1});
+        for (uint32_t i = 0; i < 40; i++) {
+            MUST(agent.put(0, 0, 8, 8));
+            rig.step();
+        }
+        MUST(agent.flush(0));
+    }
+    uint32_t kinds[4] = {}, sizes[2] = {};
+    char magic[8] = {};
+    softnic_trace record;
+    FILE *f = fopen(file.c_str(), "rb");
+    CHECK(f, "%s is not there", file.c_str());
+    if (f) {
+        CHECK(fread(magic, 8, 1, f) == 1 && fread(sizes, 8, 1, f) == 1 && memcmp(magic, "SNTRACE1", 8) == 0,
+              "no trace header");
+        while (fread(&record, sizeof record, 1, f) == 1)
+            kinds[record.kind & 3]++;
+        fclose(f);
+    }
+    CHECK(kinds[SOFTNIC_TRACE_DOORBELL] == 10 && kinds[SOFTNIC_TRACE_WQE] == 40 &&
+              kinds[SOFTNIC_TRACE_CQE] == 20,
+          "%u doorbells, %u WQEs, %u CQEs", kinds[1], kinds[2], kinds[3]);
+    unlink(file.c_str());
+    rmdir(dir);
+}
+
 template <gda_sharing S> constexpr gda_order order_of() {
     return S == gda_sharing::exclusive ? gda_order::gpu_fence : gda_order::runtime;
 }
@@ -323,6 +363,7 @@ int main() {
     check_scopes();
     check_ring();
     check_wrap();
+    check_trace();
     check_spins<gda_sharing::exclusive>();
     check_spins<gda_sharing::lock>();
     check_spins<gda_sharing::handoff>();

@@ -133,7 +133,12 @@ int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint3
     f->profile = nic.text("profile");
     f->watch = gda_fabric_watch(open);
     f->doorbell = nic.text("doorbell");
-    f->trace = nic.text("trace");
+    f->trace = "off";
+    if (strcmp(nic.text("trace"), "on") == 0) {
+        const char *dir = getenv("GIC_TRACE_DIR");
+        f->trace =
+            std::string(dir ? dir : ".") + "/" + open->job + "-nic" + std::to_string(f->rank) + ".trace";
+    }
 
     if (strncmp(open->device, "cuda", 4) == 0)
         if (int rc = open_gpu(f, open)) {
@@ -149,7 +154,7 @@ int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint3
     attr.watch = f->watch == "dbr" ? SOFTNIC_WATCH_DBR : SOFTNIC_WATCH_BELL;
     attr.workers = f->workers;
     attr.max_qps = max_qps;
-    attr.trace_records = f->trace == "on" ? trace_capacity : 0;
+    attr.trace_records = f->trace != "off" ? trace_capacity : 0;
     softnic_profile_find(f->profile.c_str(), &attr.profile);
     int rc = softnic_create(&attr, &f->nic);
     if (rc)
@@ -167,7 +172,9 @@ int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint3
 void gda_fabric_close(struct gda_fabric *f) {
     if (!f)
         return;
-    f->gpu.reset();          // while what it has mapped is still there
+    f->gpu.reset(); // while what it has mapped is still there
+    if (f->nic && f->trace != "off" && softnic_trace_save(f->nic, f->trace.c_str()) != 0)
+        fprintf(stderr, "gic: rank %u: %s\n", f->rank, softnic_error());
     softnic_destroy(f->nic); // next: the engine must not look at queues that are gone
     for (const gda_block &b : f->blocks)
         munmap(b.addr, b.bytes);

@@ -61,7 +61,8 @@ struct gda_fabric {
 
     uint32_t workers;    // engine threads
     std::string profile; // name, "none" when unshaped
-    std::string watch, doorbell, trace;
+    std::string watch, doorbell;
+    std::string trace; // file the trace goes to, "off" without
     std::vector<struct gda_block> blocks;
 };
 
@@ -76,7 +77,8 @@ const char *gda_fabric_watch(const struct gic_open *open);
 // for tests: the caller advances the clock.
 int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint32_t max_qps,
                     struct gda_fabric **fabric_p);
-// Saves the trace if there is one, stops the NIC, frees everything. nullptr is fine.
+// Stops the NIC and frees everything. With trace=on it first writes <job>-nic<rank>.trace (softnic_trace_save) into
+// the folder GIC_TRACE_DIR, by default the current one. nullptr is fine.
 void gda_fabric_close(struct gda_fabric *fabric);
 
 // Collective: `per_peer` queue pairs to every rank, QP i of rank a to rank b connected with QP i of b to a.

@@ -8,6 +8,7 @@
 #include "minigda/gda.h"
 
 #include <functional>
+#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -75,6 +76,19 @@ class Comm {
     std::vector<uint8_t> data_;
 };
 
+// A test that gives up midway leaves its NICs' shared memory: this takes it away when the process ends.
+inline void sweep() {
+    const std::string pid = std::to_string(getpid());
+    for (const char *kind : {"gdatest", "gdafork"}) {
+        glob_t found;
+        const std::string pattern = std::string("/dev/shm/gic-") + kind + "-" + pid + "*";
+        if (glob(pattern.c_str(), 0, nullptr, &found) == 0)
+            for (size_t i = 0; i < found.gl_pathc; i++)
+                unlink(found.gl_pathv[i]);
+        globfree(&found);
+    }
+}
+
 inline gda_attr defaults() {
     gda_attr a{};
     a.order = gda_order::gpu_fence;
@@ -115,7 +129,7 @@ class Rig {
     Rig(uint32_t n, const gda_attr &attr, enum softnic_clock clock, uint64_t window,
         std::vector<gic_kv> nic = {}, uint64_t timeout_ns = 20000000000ull)
         : comm_(n), g(n), clock_(clock) {
-        static int serial;
+        static int serial = (atexit(sweep), 0);
         job_ = "gic-gdatest-" + std::to_string(getpid()) + "-" + std::to_string(serial++);
         on_all(n, [&](uint32_t rank) {
             gic_open open{};

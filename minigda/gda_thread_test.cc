@@ -376,6 +376,7 @@ void check_processes() {
     pthread_barrierattr_init(&attr);
     pthread_barrierattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
     pthread_barrier_init(&shared->barrier, &attr, 2);
+    atexit(sweep);
     const std::string job = "gic-gdafork-" + std::to_string(getpid());
     pid_t pids[2];
     for (uint32_t rank = 0; rank < 2; rank++)

@@ -44,32 +44,32 @@ func loadCatalog(ctx context.Context, files []string, want func(name string) boo
 		c.infos[info.Name] = info
 	}
 	c.backends = findBackends(paths)
+	infos := make([]*backends.Info, len(c.backends))
 	var wg sync.WaitGroup
-	var mu sync.Mutex
 	for i := range c.backends {
 		b := &c.backends[i]
-		switch {
-		case c.infos[b.name] != nil || b.missing != "" || !want(b.name):
-			continue
-		case b.open != nil:
-			info := b.open().Info()
-			mu.Lock()
-			c.infos[b.name] = &info
-			mu.Unlock()
+		if c.infos[b.name] != nil || b.missing != "" || !want(b.name) {
 			continue
 		}
 		wg.Go(func() {
-			info, err := describeFile(ctx, b.path)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				b.missing = fmt.Sprintf("%s cannot be loaded: %s", filepath.Base(b.path), oneLine(err))
+			if b.open != nil {
+				info := b.open().Info()
+				infos[i] = &info
 				return
 			}
-			c.infos[b.name] = info
+			info, err := describeFile(ctx, b.path)
+			if err != nil {
+				b.missing = fmt.Sprintf("%s cannot be loaded: %s", filepath.Base(b.path), oneLine(err))
+			}
+			infos[i] = info
 		})
 	}
 	wg.Wait()
+	for i, info := range infos {
+		if info != nil {
+			c.infos[c.backends[i].name] = info
+		}
+	}
 	return c, ctx.Err()
 }
 

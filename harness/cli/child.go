@@ -195,7 +195,11 @@ func describeFile(ctx context.Context, path string) (*backends.Info, error) {
 
 // rank is a rank process: package run starts it.
 func (a *app) rank(args []string) error {
-	if status := run.RankMain(run.RankOptions{Workloads: workloadMap(), Open: openBackend, Sample: machine.Sample, GPUs: cudaDevices}); status != 0 {
+	status := run.RankMain(run.RankOptions{
+		Workloads: workloadMap(), Open: openBackend,
+		Sample: machine.Sample, Ports: machine.PortCounters, GPUs: cudaDevices,
+	})
+	if status != 0 {
 		return exitError(status)
 	}
 	return nil

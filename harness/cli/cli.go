@@ -40,6 +40,8 @@ func commands() []command {
 		{name: "run", short: "measure: run the same work over several backends, side by side", run: (*app).run},
 		{name: "list", short: "what there is: workloads, backends, suites, NIC profiles, models", run: (*app).list},
 		{name: "show", short: "print recorded results again, as a table or for other tools", run: (*app).show},
+		{name: "import", short: "take the results of other tools as rows to compare with", run: (*app).importResults},
+		{name: "export", short: "write recorded results for benchstat, Prometheus, Perfetto, spreadsheets", run: (*app).export},
 		{name: "doctor", short: "what this machine can run, and what is missing for the rest", run: (*app).doctor},
 		{name: "help", short: "help for a command", run: (*app).help},
 		{name: "version", short: "version of gic", run: (*app).version},

@@ -90,6 +90,12 @@ func helpText(name string) (string, *flags) {
 	case "show":
 		f, _ := newShowFlags()
 		return helpShow, f
+	case "import":
+		f, _ := newImportFlags()
+		return helpImport, f
+	case "export":
+		f, _ := newExportFlags()
+		return helpExport, f
 	case "doctor":
 		f, _ := newDoctorFlags()
 		return helpDoctor, f

@@ -79,6 +79,31 @@ func ReadFile(path string) iter.Seq2[Record, error] {
 // Lines are decoded ahead of the loop on all CPUs. Blank lines are no records and are passed over.
 func Read(name string, r io.Reader) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
+		read(name, r)(func(at Located, err error) bool { return yield(at.Record, err) })
+	}
+}
+
+// Located is a record and the line it stands on, from 1.
+type Located struct {
+	Record
+	Line int
+}
+
+// ReadLines is ReadFile for those who must say where a record stands.
+func ReadLines(path string) iter.Seq2[Located, error] {
+	return func(yield func(Located, error) bool) {
+		f, err := os.Open(path)
+		if err != nil {
+			yield(Located{}, fmt.Errorf("read records: %w", err))
+			return
+		}
+		defer f.Close()
+		read(path, f)(yield)
+	}
+}
+
+func read(name string, r io.Reader) iter.Seq2[Located, error] {
+	return func(yield func(Located, error) bool) {
 		stop := make(chan struct{})
 		defer close(stop)
 		foreign := &Bad{File: name}
@@ -90,16 +115,16 @@ func Read(name string, r io.Reader) iter.Seq2[Record, error] {
 			foreign.Err = fmt.Errorf("from here on %d lines of the unknown schema were not read", skipped)
 			b := *foreign
 			foreign.Line, skipped = 0, 0
-			return yield(&b, nil)
+			return yield(Located{&b, b.Line}, nil)
 		}
 		inForeign := false
 		for b := range decodeAhead(name, r, stop) {
 			<-b.decoded
-			for _, rec := range b.records {
+			for i, rec := range b.records {
 				header, bad := headerLike(rec)
 				if inForeign && !header {
 					if skipped++; foreign.Line == 0 {
-						foreign.Line = b.lineOf(rec)
+						foreign.Line = b.at[i]
 					}
 					continue
 				}
@@ -109,12 +134,12 @@ func Read(name string, r io.Reader) iter.Seq2[Record, error] {
 					}
 					inForeign = bad
 				}
-				if !yield(rec, nil) {
+				if !yield(Located{rec, b.at[i]}, nil) {
 					return
 				}
 			}
 			if b.err != nil {
-				yield(nil, fmt.Errorf("read %s: %w", name, b.err))
+				yield(Located{}, fmt.Errorf("read %s: %w", name, b.err))
 				return
 			}
 		}
@@ -147,15 +172,6 @@ type batch struct {
 	records []Record
 	at      []int         // line numbers of the records
 	decoded chan struct{} // closed when records are there
-}
-
-func (b *batch) lineOf(rec Record) int {
-	for i, r := range b.records {
-		if r == rec {
-			return b.at[i]
-		}
-	}
-	return b.first
 }
 
 // batchBytes is enough to make handing over cheap and little enough to keep all CPUs busy on small files.

@@ -107,6 +107,7 @@ type Case struct {
 
 	Metrics  []Metric                `json:"metrics,omitempty"`
 	Counters []backends.Counter      `json:"counters,omitempty"` // summed over ranks, of this run alone
+	Messages uint64                  `json:"messages,omitempty"` // operations in the message list, summed over ranks
 	Expected map[string]uint64       `json:"expected,omitempty"` // wqe_write, wqe_read, wqe_atomic from the message list
 	Verify   *workloads.Verification `json:"verify,omitempty"`   // summed over ranks
 	Facts    map[string]any          `json:"facts,omitempty"`

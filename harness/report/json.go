@@ -21,6 +21,7 @@ type jsonCase struct {
 	Status   record.Status       `json:"status"`
 	Reason   string              `json:"reason,omitempty"`
 	Error    string              `json:"error,omitempty"`
+	Imported string              `json:"imported,omitempty"` // the file that the row was taken from
 	Verified bool                `json:"verified"`
 	Crowded  bool                `json:"oversubscribed"`
 	Warnings []workloads.Warning `json:"warnings,omitempty"`
@@ -92,7 +93,7 @@ func (r *Report) renderJSON(out io.Writer, _ int) error {
 
 func (w *row) json(p *point, at int) jsonCase {
 	j := jsonCase{
-		ID: w.id, Label: w.label, Keys: map[string]string{}, Status: w.status, Reason: w.reasonText(), Verified: w.checked,
+		ID: w.id, Label: w.label, Keys: map[string]string{}, Status: w.status, Reason: w.reasonText(), Imported: w.imported, Verified: w.checked,
 		Crowded: w.oversubscribed, Warnings: w.warnings, Runs: len(w.samples), Metrics: []jsonMetric{},
 	}
 	for _, kv := range w.keys() {

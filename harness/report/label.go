@@ -2,6 +2,7 @@ package report
 
 import (
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"unicode"
@@ -10,6 +11,41 @@ import (
 
 	"gic/harness/record"
 )
+
+// markImports gives rows that gic did not measure what stands behind their label: also the file, where rows of one
+// backend are from several.
+func (u *run) markImports(rows []*row) {
+	files := map[string]map[string]bool{} // by backend
+	for _, w := range u.rows {
+		if w.imported != "" {
+			if files[w.backend] == nil {
+				files[w.backend] = map[string]bool{}
+			}
+			files[w.backend][w.imported] = true
+		}
+	}
+	for _, w := range rows {
+		switch {
+		case w.imported == "":
+			w.mark = ""
+		case len(files[w.backend]) == 1:
+			w.mark = " (imported)"
+		default:
+			w.mark = " (imported " + shortName(w.imported, files[w.backend]) + ")"
+		}
+	}
+}
+
+// shortName is a file's name without its folder, unless another of the files has the same.
+func shortName(file string, files map[string]bool) string {
+	base := filepath.Base(file)
+	for o := range files {
+		if o != file && filepath.Base(o) == base {
+			return file
+		}
+	}
+	return base
+}
 
 // labelRows gives every row its label: the backend, and of its configuration the keys that differ within scope
 // or from the backend's default, where the header tells the defaults. Of the NIC's configuration likewise,
@@ -34,6 +70,7 @@ func (u *run) labelRows(rows, scope []*row) {
 			add(nic, w.nicConfig)
 		}
 	}
+	u.markImports(rows)
 	for _, w := range rows {
 		w.parts = nil
 		for _, k := range slices.Sorted(maps.Keys(w.config)) {
@@ -50,6 +87,7 @@ func (u *run) labelRows(rows, scope []*row) {
 		for _, kv := range w.parts {
 			w.label += " " + kv.Key + "=" + kv.Value
 		}
+		w.label += w.mark
 	}
 }
 
@@ -130,6 +168,7 @@ func columned(rows []*row, width int) (labels []string, keys string) {
 	}
 	for i := range labels {
 		labels[i] = strings.TrimRight(labels[i], " ")
+		labels[i] += rows[i].mark
 		if textWidth(labels[i]) > width {
 			return nil, ""
 		}

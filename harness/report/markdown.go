@@ -95,7 +95,7 @@ func (s *section) markdownTable(n *notes) string {
 		for _, m := range shown {
 			u := unitFor(m)
 			for _, c := range m.cells {
-				if !c.row.idle() {
+				if !c.row.idle() && !c.foreign() {
 					add(p.title, m.name+", "+u.name, c.line(m, u, n))
 				}
 			}

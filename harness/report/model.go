@@ -144,7 +144,7 @@ func (w *row) cell(name string) *cell {
 		}
 	}
 	c.runs = len(p50)
-	c.missing = okRuns > 0 && c.runs < okRuns
+	c.missing = w.imported == "" && okRuns > 0 && c.runs < okRuns // other tools have other metrics
 	if c.runs == 0 {
 		return c
 	}
@@ -221,6 +221,9 @@ func (s *section) group(rows []*row) {
 		fmt.Fprintf(&key, "%d", w.ranks)
 		for _, k := range varying {
 			v, ok := w.axes[k]
+			if n, number := parseNumber(v); number { // 1K is 1024
+				v = strconv.FormatFloat(n, 'g', -1, 64)
+			}
 			fmt.Fprintf(&key, "\x00%t%s", ok, v)
 		}
 		p := byKey[key.String()]
@@ -291,7 +294,7 @@ func (p *point) compare() {
 		for _, w := range p.rows {
 			c := w.cell(m.name)
 			m.cells = append(m.cells, c)
-			if !IsFloor(w.backend) || w.status != record.OK || !w.checked || c.missing || c.runs == 0 {
+			if !IsFloor(w.backend) || w.imported != "" || w.status != record.OK || !w.checked || c.missing || c.runs == 0 {
 				continue
 			}
 			if b := best[w.place]; b == nil || m.better(c.stats.Median, b.stats.Median) {

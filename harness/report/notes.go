@@ -94,8 +94,17 @@ func (n *notes) of(w *row, c *cell, m *comparison) []int {
 	return refs
 }
 
-// lines prints the list; the texts are the full ones of the first row.
+// lines prints the list, numbered.
 func (n *notes) lines() []string {
+	out := n.texts()
+	for i := range out {
+		out[i] = fmt.Sprintf("[%d] %s", n.list[i].number, out[i])
+	}
+	return out
+}
+
+// texts are the full ones of the first row that has each note.
+func (n *notes) texts() []string {
 	var out []string
 	for _, at := range n.list {
 		text := at.text
@@ -106,7 +115,7 @@ func (n *notes) lines() []string {
 			}
 			text += ")"
 		}
-		out = append(out, fmt.Sprintf("[%d] %s", at.number, text))
+		out = append(out, text)
 	}
 	return out
 }
@@ -152,7 +161,33 @@ func (u *run) headLines() []string {
 	add("%d ranks (%s)", h.Ranks, h.Launch)
 	add("%s", plural(h.Repeat, "process run"))
 	add("seed %d", h.Seed)
-	return []string{strings.Join(a, ", "), "on " + machineText(&h.Host, len(h.Hosts)) + ", gic " + h.Gic}
+	lines := []string{strings.Join(a, ", "), "on " + machineText(&h.Host, len(h.Hosts)) + ", gic " + h.Gic}
+	if h.Imported != nil {
+		lines = nil
+	}
+	for _, o := range append([]*record.Header{h}, u.imports...) {
+		if o.Imported != nil {
+			lines = append(lines, importText(o))
+		}
+	}
+	return lines
+}
+
+// importText names the files of an import; nothing of it was measured on this machine.
+func importText(h *record.Header) string {
+	var files []string
+	for _, f := range h.Imported {
+		files = append(files, f.File+" ("+f.Format+")")
+	}
+	const most = 4
+	if n := len(files) - most; n > 0 {
+		files = append(files[:most], fmt.Sprintf("%d more", n))
+	}
+	text := "gic import " + h.ID + ", not measured by gic: " + strings.Join(files, ", ")
+	if h.Host.Hostname != "unknown" {
+		text += ", of " + h.Host.Hostname
+	}
+	return text
 }
 
 func machineText(m *record.Machine, others int) string {
@@ -191,6 +226,7 @@ func machineText(m *record.Machine, others int) string {
 // claimLine is the statement that must stand over numbers that are not those of hardware, "" if all are.
 func (u *run) claimLine() string {
 	var soft, host, crowded, measured, real int
+	var profiles []string // models that shaped the software NIC
 	for _, w := range u.rows {
 		if !w.measured {
 			continue
@@ -199,6 +235,9 @@ func (u *run) claimLine() string {
 		s, h := w.nic == "soft", w.device == "host"
 		if s {
 			soft++
+			if p := w.nicConfig["profile"]; p != "" && p != "none" && !slices.Contains(profiles, p) {
+				profiles = append(profiles, p)
+			}
 		}
 		if h {
 			host++
@@ -220,7 +259,12 @@ func (u *run) claimLine() string {
 			times = append(times, what)
 		}
 	}
-	add(soft, "nic=soft", "a software NIC")
+	softLabel := "nic=soft"
+	if len(profiles) > 0 {
+		slices.Sort(profiles)
+		softLabel += " profile=" + strings.Join(profiles, "|")
+	}
+	add(soft, softLabel, "a software NIC")
 	add(host, "device=host", "host threads")
 	add(crowded, "oversubscribed", "too few CPUs")
 	of := "times"
@@ -280,8 +324,14 @@ func (u *run) totalLines() []string {
 	}
 	kept := u.records - u.replaced
 	out := []string{line + "; " + plural(u.records, "record")}
-	if h := u.header; h != nil && kept < h.Cases {
-		out = append(out, fmt.Sprintf("incomplete: %d of %d planned records are there", kept, h.Cases))
+	if h := u.header; h != nil {
+		planned := h.Cases
+		for _, o := range u.imports {
+			planned += o.Cases
+		}
+		if kept < planned {
+			out = append(out, fmt.Sprintf("incomplete: %d of %d planned records are there", kept, planned))
+		}
 	}
 	if u.replaced > 0 {
 		out = append(out, fmt.Sprintf("%s recorded again: the last counts (first: %s)", plural(u.replaced, "process run"), u.example))

@@ -49,7 +49,8 @@ type run struct {
 	byID     map[string]*row
 	records  int
 	replaced int
-	example  string // of a replaced record
+	example  string           // of a replaced record
+	imports  []*record.Header // of other runs, whose cases stand among the rows
 }
 
 // row is one case over its process runs.
@@ -67,6 +68,8 @@ type row struct {
 	reasons                           []reason
 	warnings                          []workloads.Warning // without repeats of a code
 	measured, checked, oversubscribed bool
+	imported                          string // the file that it was taken from; "" for a row of ours
+	mark                              string // of such a row, behind its label
 }
 
 // reason is why some process runs of a row are not ok.
@@ -127,6 +130,9 @@ func (r *Report) Add(rec record.Record) {
 		if n := len(r.runs); n > 0 && r.runs[n-1].header != nil && r.runs[n-1].header.ID == rec.ID {
 			return // a resumed run goes on
 		}
+		if r.join(rec) {
+			return
+		}
 		r.runs = append(r.runs, &run{header: rec, byID: map[string]*row{}})
 	case *record.Case:
 		if len(r.runs) == 0 {
@@ -136,6 +142,24 @@ func (r *Report) Add(rec record.Record) {
 	case *record.Bad:
 		r.bad = append(r.bad, rec.Error())
 	}
+}
+
+// join puts imported cases into the tables of the run beside them, whichever comes first: they are there to be
+// compared with it.
+func (r *Report) join(h *record.Header) bool {
+	if len(r.runs) == 0 || r.runs[len(r.runs)-1].header == nil {
+		return false
+	}
+	u := r.runs[len(r.runs)-1]
+	switch {
+	case h.Imported != nil:
+		u.imports = append(u.imports, h)
+	case u.header.Imported != nil:
+		u.imports, u.header = append(u.imports, u.header), h
+	default:
+		return false
+	}
+	return true
 }
 
 // own returns a copy of s that is shared by all equal strings of the report. A decoded string may hold its
@@ -175,14 +199,20 @@ func (r *Report) shared(kind string, m map[string]string) map[string]string {
 
 func (r *Report) addCase(u *run, c *record.Case) {
 	u.records++
-	w := u.byID[c.ID]
+	key, imported := c.ID, ""
+	if c.Imported != nil { // may be of the same case as a measured row
+		imported = r.own(c.Imported.File)
+		key += " " + imported
+	}
+	w := u.byID[key]
 	if w == nil {
 		w = &row{
 			id: strings.Clone(c.ID), workload: r.own(c.Workload), backend: r.own(c.Backend), nic: r.own(c.NIC),
 			device: r.own(c.Device), axes: r.ownMap(c.Axes), config: r.shared(c.Backend, c.Config),
 			nicConfig: r.shared("", c.NICConfig), ranks: c.Ranks, seed: c.Seed,
+			imported: imported,
 		}
-		u.byID[w.id] = w
+		u.byID[strings.Clone(key)] = w
 		u.rows = append(u.rows, w)
 	}
 	s := r.sample(c)

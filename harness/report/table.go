@@ -145,7 +145,7 @@ func (s *section) lines(n *notes, width int) []line {
 			u := unitFor(m)
 			out = append(out, line{full: wrap(clean(strings.TrimSpace(p.title+" ")+" "+m.name+", "+u.name), width, "", "    ")})
 			for _, c := range m.cells {
-				if !c.row.idle() {
+				if !c.row.idle() && !c.foreign() {
 					out = append(out, c.line(m, u, n))
 				}
 			}
@@ -162,6 +162,11 @@ func (s *section) lines(n *notes, width int) []line {
 
 // idle says that a row was skipped in all its process runs.
 func (w *row) idle() bool { return w.status == record.Skipped && !w.measured }
+
+// foreign says that the cell is of a metric that the tool of an imported row does not have.
+func (c *cell) foreign() bool {
+	return c.row.imported != "" && c.runs == 0 && c.row.status == record.OK
+}
 
 // unmeasured lists the rows of a point none of which brought a number, but was not skipped either.
 func (p *point) unmeasured(n *notes, width int) []line {

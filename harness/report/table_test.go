@@ -569,6 +569,7 @@ func TestClaimLine(t *testing.T) {
 		crowded     bool
 		want        string
 	}{
+		{"soft cx7-200", "host", false, "nic=soft profile=cx7-200, device=host: times of a software NIC / host threads: they support no claim about hardware"},
 		{"soft", "host", false, "nic=soft, device=host: times of a software NIC / host threads: they support no claim about hardware"},
 		{"soft", "cuda", false, "nic=soft: times of a software NIC: they support no claim about hardware"},
 		{"none", "host", false, "device=host: times of host threads: they support no claim about hardware"},
@@ -576,7 +577,11 @@ func TestClaimLine(t *testing.T) {
 		{"mlx5", "cuda", false, ""},
 	} {
 		records := rowsOf(workloads.Time, map[string][]float64{"minigda 1": {1}}, func(_ string, c *record.Case) {
-			c.NIC, c.Device = tc.nic, tc.device
+			c.Device = tc.device
+			var profile string
+			if c.NIC, profile, _ = strings.Cut(tc.nic, " "); profile != "" {
+				c.NICConfig = map[string]string{"profile": profile}
+			}
 			if tc.crowded {
 				c.Host = map[string]any{"oversubscribed": true}
 			}

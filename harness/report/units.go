@@ -23,7 +23,12 @@ func unitFor(m *comparison) unit {
 			low, high = min(low, c.stats.Median), max(high, c.stats.Median)
 		}
 	}
-	switch m.class {
+	return unitBetween(m.class, m.unit, low, high)
+}
+
+// unitBetween is the unit for values between low and high.
+func unitBetween(class workloads.Class, base string, low, high float64) unit {
+	switch class {
 	case workloads.Time:
 		switch {
 		case low < 1e-6:
@@ -45,7 +50,7 @@ func unitFor(m *comparison) unit {
 		}
 		return unit{"GB/s", 1e9}
 	}
-	return unit{m.unit, 1}
+	return unit{base, 1}
 }
 
 // number prints three digits, and all digits of the integer part up to five.

@@ -22,6 +22,18 @@ import (
 	"gic/workloads"
 )
 
+// issueSize is the size at which the test workload also gives an issue time, and warnings.
+const issueSize = 24
+
+// testPorts is a port of which each snapshot shows ten packets more.
+func testPorts() func() map[string]uint64 {
+	var packets uint64
+	return func() map[string]uint64 {
+		packets += 10
+		return map[string]uint64{"mlx5_0/1/port_xmit_packets": packets, "mlx5_0/1/symbol_error": 3}
+	}
+}
+
 // The test binary is also the rank process, and, for launches, the whole of `gic run`.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == RankArg {
@@ -37,6 +49,7 @@ func TestMain(m *testing.M) {
 				return nil, fmt.Errorf("backend %s is not known", name)
 			},
 			Sample: func() map[string]any { return map[string]any{"pid": os.Getpid()} },
+			Ports:  testPorts(),
 		}))
 	}
 	if len(os.Args) > 1 && os.Args[1] == "gic-run" {
@@ -239,7 +252,12 @@ func (j *ringJob) Summarize(rs []workloads.RankResult) (workloads.Summary, error
 		m.Samples = append(m.Samples, r.Get("t")[0]*1e-9)
 	}
 	m.Name, m.Unit, m.Class, m.Headline = "put", "s", workloads.Time, true
-	return workloads.Summary{Metrics: []workloads.Metric{m}, Facts: map[string]any{"ring": j.size}}, nil
+	sum := workloads.Summary{Metrics: []workloads.Metric{m}, Facts: map[string]any{"ring": j.size}}
+	if j.size == issueSize {
+		sum.Metrics = append(sum.Metrics, workloads.Metric{Name: "issue", Unit: "s", Class: workloads.Time, Samples: []float64{1e-9}})
+		sum.Warnings = []workloads.Warning{{Code: "timer_check", Text: "off"}, {Code: "other", Text: "stays"}}
+	}
+	return sum, nil
 }
 
 // testPlan is one outer of the fake with the given "k=v,.." configuration and sizes.

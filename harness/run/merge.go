@@ -71,6 +71,7 @@ func (p *processRun) merge(it item, results []*pointResult) *record.Case {
 	switch {
 	case unsafe != "":
 		c.Status, c.Reason = record.Unsafe, unsafe
+		keepIssueOnly(&c)
 		for _, w := range wrong {
 			warn(&c, "unsafe", w)
 		}
@@ -78,6 +79,14 @@ func (p *processRun) merge(it item, results []*pointResult) *record.Case {
 		c.Status, c.Reason, c.Stage = record.Unverified, strings.Join(wrong, "; "), "verify"
 	}
 	return &c
+}
+
+// keepIssueOnly drops what an unsafe configuration cannot tell. Without an order before the doorbell nothing may be
+// served while it is rung, so backends hold the NIC meanwhile: what the device spends on posting is true, and every
+// time that waits for the NIC is that of the holding.
+func keepIssueOnly(c *record.Case) {
+	c.Metrics = slices.DeleteFunc(c.Metrics, func(m record.Metric) bool { return m.Name != "issue" })
+	c.Warnings = slices.DeleteFunc(c.Warnings, func(w workloads.Warning) bool { return w.Code == "timer_check" })
 }
 
 // fill takes over what the workload made of the results.
@@ -100,11 +109,13 @@ func fill(c *record.Case, sum workloads.Summary) error {
 // The NIC counters that the message list predicts, by the names all backends use.
 var proofCounters = [...]string{"wqe_write", "wqe_read", "wqe_atomic"}
 
-// checkRun sets Expected and returns everything that keeps a record from being ok: wrong payload, and NIC
-// counters that are not the message list times the backend's lowering (the path proof).
+// checkRun sets Messages and Expected and returns everything that keeps a record from being ok: wrong payload,
+// and NIC counters that are not the message list times the backend's lowering (the path proof).
 func checkRun(c *record.Case, ops workloads.Ops, info backends.Info) []string {
 	var want [len(proofCounters)]uint64
+	c.Messages = 0
 	for op, n := range ops.Count {
+		c.Messages += n
 		l := info.Lowering[op]
 		want[0] += n * l.Writes
 		want[1] += n * l.Reads

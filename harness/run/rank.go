@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"gic/backends"
+	"gic/harness/machine"
 	"gic/workloads"
 )
 
@@ -61,6 +62,7 @@ func readOrder() (startOrder, error) {
 // rank is the state of a rank process. The main goroutine carries out orders; the reader takes messages.
 type rank struct {
 	opt    *RankOptions
+	moved  map[string]uint64 // by the RDMA ports during the last run
 	order  startOrder
 	c      *conn
 	ctx    context.Context // ends at the stop word
@@ -228,11 +230,13 @@ func (r *rank) close() {
 // while a peer still writes to it.
 func (r *rank) point(p workloads.Point) *pointResult {
 	res := &pointResult{}
+	r.moved = nil
 	stage := ""
 	err := guard(func() error {
 		var job workloads.Job
 		var in backends.Run
 		var before, after []backends.Counter
+		var ports map[string]uint64
 		me := r.order.Rank
 		for _, step := range []struct {
 			name string
@@ -246,7 +250,11 @@ func (r *rank) point(p workloads.Point) *pointResult {
 				return err
 			}},
 			{"fill", func() error { return job.Fill(me, r.session) }},
-			{"counters", func() (err error) { before, err = r.session.Counters(); return err }},
+			{"counters", func() (err error) {
+				ports = r.ports()
+				before, err = r.session.Counters()
+				return err
+			}},
 			{"collect", func() error {
 				// No garbage collection of this process may fall into the run.
 				runtime.GC()
@@ -256,7 +264,11 @@ func (r *rank) point(p workloads.Point) *pointResult {
 			{"barrier before run", func() error { return (*comm)(r).Barrier(r.ctx) }},
 			{"run", func() (err error) { res.Series, err = r.session.Run(in); return err }},
 			{"barrier after run", func() error { return (*comm)(r).Barrier(r.ctx) }},
-			{"counters", func() (err error) { after, err = r.session.Counters(); return err }},
+			{"counters", func() (err error) {
+				r.moved = machine.CounterDelta(ports, r.ports())
+				after, err = r.session.Counters()
+				return err
+			}},
 			{"facts", func() (err error) { res.Facts, err = r.session.Facts(); return err }},
 			{"verify", func() (err error) { res.Verify, err = job.Verify(me, r.session); return err }},
 		} {
@@ -301,6 +313,13 @@ func subtract(after, before []backends.Counter) ([]backends.Counter, error) {
 	return out, nil
 }
 
+func (r *rank) ports() map[string]uint64 {
+	if r.opt.Ports == nil {
+		return nil
+	}
+	return r.opt.Ports()
+}
+
 func (r *rank) sample() []byte {
 	m := map[string]any{}
 	if r.opt.Sample != nil {
@@ -311,6 +330,9 @@ func (r *rank) sample() []byte {
 	}
 	if r.order.Binding != "" {
 		m["binding"] = r.order.Binding
+	}
+	if len(r.moved) > 0 {
+		m["rdma_ports"] = r.moved
 	}
 	return jsonObject(m)
 }

@@ -76,6 +76,9 @@ type RankOptions struct {
 	Open func(name, plugin string) (backends.Backend, error)
 	// Sample gives facts of this machine at the sample (CPU frequency, clocks) for record.Case.Host; may be nil.
 	Sample func() map[string]any
+	// Ports snapshots the counters of the RDMA ports; what moved during a run becomes record.Case.Host's
+	// "rdma_ports". May be nil, and empty where there is no device.
+	Ports func() map[string]uint64
 	// GPUs counts the CUDA devices, to spread the local ranks over them; nil means one per local rank.
 	GPUs func() int
 }

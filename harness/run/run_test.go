@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,6 +53,10 @@ func TestRunGivesARecordPerPoint(t *testing.T) {
 		}
 		if c.Facts["ring"] != size || c.Host["cpus"] == nil || c.Host["runnable_threads"] != 3 {
 			t.Errorf("facts %v, host %v", c.Facts, c.Host)
+		}
+		// What the ports moved during this run alone; a counter that stood still is left out.
+		if d := cmp.Diff(map[string]any{"mlx5_0/1/port_xmit_packets": 10.0}, c.Host["rdma_ports"]); d != "" {
+			t.Errorf("port counters (-want +got):\n%s", d)
 		}
 	}
 	if d := cmp.Diff([]string{"64", "8", "1K"}, order); d != "" {
@@ -126,6 +131,30 @@ func TestWrongResultsAreUnverified(t *testing.T) {
 		}
 		if c := got[0]; c.Status != tc.status || !strings.HasPrefix(c.Reason, tc.reason) {
 			t.Errorf("%s: %s %q, want %s %q", tc.config, c.Status, c.Reason, tc.status, tc.reason)
+		}
+	}
+}
+
+// A configuration without ordering is issue-only: every time that waits for the NIC is left out.
+func TestUnsafeKeepsIssueOnly(t *testing.T) {
+	t.Parallel()
+	for config, want := range map[string][]string{"fault=unsafe": {"issue"}, "": {"put", "issue"}} {
+		got, err := measure(t, t.Context(), testPlan(2, config, fmt.Sprint(issueSize)), Options{}, nil)
+		if err != nil || len(got) != 1 {
+			t.Fatalf("%q: %d records, error %v", config, len(got), err)
+		}
+		var names, codes []string
+		for _, m := range got[0].Metrics {
+			names = append(names, m.Name)
+		}
+		for _, w := range got[0].Warnings {
+			codes = append(codes, w.Code)
+		}
+		if d := cmp.Diff(want, names); d != "" {
+			t.Errorf("%q: metrics (-want +got):\n%s", config, d)
+		}
+		if slices.Contains(codes, "timer_check") != (config == "") || !slices.Contains(codes, "other") {
+			t.Errorf("%q: warnings %v", config, codes)
 		}
 	}
 }

@@ -71,6 +71,8 @@ int completer_cqe(struct worker *w, struct qp *qp, uint16_t index, uint8_t opcod
 }
 
 void completer_fail(struct worker *w, struct qp *qp, uint16_t index, uint8_t opcode, int syndrome) {
+    if (qp->syndrome == 0)
+        __atomic_store_n(&qp->syndrome, (uint8_t)syndrome, __ATOMIC_RELAXED);
     __atomic_store_n(&qp->state, SOFTNIC_QP_ERROR, __ATOMIC_RELEASE);
     completer_cqe(w, qp, index, opcode, 0, syndrome);
 }

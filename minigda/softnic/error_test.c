@@ -155,6 +155,7 @@ static void run_bad(const struct bad *bad, struct softnic_profile profile, int u
     CHECK_ERR(q, 2, 0x00, 3, FLUSH);
     CHECK(!rig_cqe_there(q, 3));
     CHECK_EQ(softnic_qp_state(r.nic[0], q->qpn), SOFTNIC_QP_ERROR);
+    CHECK_EQ(softnic_qp_syndrome(r.nic[0], q->qpn), bad->syndrome);
     /* What is posted later is flushed too. */
     rig_nop(q, 0);
     rig_ring(q);
@@ -167,6 +168,7 @@ static void run_bad(const struct bad *bad, struct softnic_profile profile, int u
     CHECK_EQ(n.cqes, 4);
     CHECK_EQ(n.error_cqes, 4);
     CHECK_EQ(n.payload_bytes, 4);
+    CHECK_EQ(softnic_qp_syndrome(r.nic[0], q->qpn), bad->syndrome); /* the flushes did not hide it */
     if (failed != test_failures)
         fprintf(stderr, "  in \"%s\"%s\n", bad->name, profile.latency_ns ? " (timed)" : "");
     rig_free(&r);

@@ -130,11 +130,12 @@ struct qp {
     const uint64_t *bell;
     struct cq *cq;
     uint32_t node;
-    uint32_t cons;   /* next block to fetch, free-running */
-    uint16_t seen;   /* producer index of the doorbell record when last looked at */
-    uint8_t state;   /* enum softnic_qp_state */
-    uint8_t active;  /* is in its worker's active list */
-    uint8_t stopped; /* timed: enum qp_stopped */
+    uint32_t cons;    /* next block to fetch, free-running */
+    uint16_t seen;    /* producer index of the doorbell record when last looked at */
+    uint8_t state;    /* enum softnic_qp_state */
+    uint8_t active;   /* is in its worker's active list */
+    uint8_t stopped;  /* timed: enum qp_stopped */
+    uint8_t syndrome; /* of the first error since reset; 0: none */
     uint8_t connected;
     uint16_t fetched; /* timed: `seen` that fetch_ps belongs to */
     /* timed: blocks [done, land) wait for their CQE, [land, cons) for their landing */

@@ -104,6 +104,7 @@ int softnic_qp_reset(struct softnic *nic, uint32_t qpn) {
     qp->cons = qp->land = qp->done = 0;
     qp->seen = qp->fetched = 0;
     qp->stopped = STOPPED_NOT;
+    qp->syndrome = 0;
     qp->last_land_ps = qp->last_done_ps = qp->fetch_ps = qp->response_ps = 0;
     qp->state = qp->connected ? SOFTNIC_QP_RTS : SOFTNIC_QP_INIT;
     uar_rewatch(&nic->workers[qp->index % nic->worker_count], qp);
@@ -115,6 +116,11 @@ int softnic_qp_reset(struct softnic *nic, uint32_t qpn) {
 enum softnic_qp_state softnic_qp_state(const struct softnic *nic, uint32_t qpn) {
     const struct qp *qp = find(nic, qpn);
     return qp ? (enum softnic_qp_state)__atomic_load_n(&qp->state, __ATOMIC_ACQUIRE) : SOFTNIC_QP_ERROR;
+}
+
+uint8_t softnic_qp_syndrome(const struct softnic *nic, uint32_t qpn) {
+    const struct qp *qp = find(nic, qpn);
+    return qp ? __atomic_load_n(&qp->syndrome, __ATOMIC_RELAXED) : 0;
 }
 
 int softnic_counters_get(const struct softnic *nic, uint32_t qpn, struct softnic_counters *counters_p) {

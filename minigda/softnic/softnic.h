@@ -128,6 +128,9 @@ int softnic_qp_reset(struct softnic *nic, uint32_t qpn);
 
 enum softnic_qp_state { SOFTNIC_QP_INIT, SOFTNIC_QP_RTS, SOFTNIC_QP_ERROR };
 enum softnic_qp_state softnic_qp_state(const struct softnic *nic, uint32_t qpn);
+/* Syndrome of the QP's first error since it was created or reset, 0 if it had none. A collapsed CQ shows only the
+ * latest CQE, which after an error is soon that of a flush. */
+uint8_t softnic_qp_syndrome(const struct softnic *nic, uint32_t qpn);
 
 /* Exact counts since creation, taken with the workers paused. `wqes` are those consumed in the ready state, a
  * failing one included; `flushed` come on top. error_cqes is part of cqes. wqe_write counts pointer and

@@ -1,0 +1,491 @@
+package diff
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"gic/harness/record"
+)
+
+// scenario is one change of NEW against OLD and what the diff must make of it.
+type scenario struct {
+	name    string
+	old     func(t *testing.T, c *record.Case) bool
+	new     func(t *testing.T, c *record.Case) bool
+	header  func(h *record.Header) // of NEW
+	repeat  int                    // 8 if 0
+	options Options
+	exit    int
+	verdict Verdict // of the first case
+	cause   string
+	note    string // code that must be there
+}
+
+func first(c *record.Case) bool { return c.Axes["size"] == "8" }
+
+// on changes the first case only.
+func on(f func(t *testing.T, c *record.Case)) func(*testing.T, *record.Case) bool {
+	return func(t *testing.T, c *record.Case) bool {
+		if first(c) {
+			f(t, c)
+		}
+		return true
+	}
+}
+
+func status(s record.Status) func(*testing.T, *record.Case) bool {
+	return on(func(_ *testing.T, c *record.Case) {
+		c.Status, c.Reason, c.Metrics, c.Counters = s, "because of "+string(s), nil, nil
+	})
+}
+
+func set(name string, v uint64) func(*testing.T, *record.Case) bool {
+	return on(func(_ *testing.T, c *record.Case) { counter(c, name).Value = v })
+}
+
+func times(name string, by float64) func(*testing.T, *record.Case) bool {
+	return on(func(t *testing.T, c *record.Case) { scale(t, c, name, by) })
+}
+
+var scenarios = []scenario{
+	{name: "the same", verdict: Unclear},
+	{name: "a counter grows", new: set("doorbells", 1000), exit: 1, verdict: Worse, cause: "doorbells_per_message"},
+	{name: "a counter grows by one", new: set("cqes", 1001), exit: 1, verdict: Worse, cause: "cqes_per_message"},
+	{name: "a counter grows on three process runs", new: set("wqes", 1001), repeat: 3, exit: 1, verdict: Worse, cause: "wqes_per_message"},
+	{name: "bytes grow", new: set("payload_bytes", 8001), exit: 1, verdict: Worse, cause: "bytes_per_message"},
+	{name: "a counter shrinks", new: set("doorbells", 1), verdict: Better, cause: "doorbells_per_message"},
+	{name: "a counter may grow", new: set("doorbells", 1000), options: Options{Allow: []string{"counter.doorbells"}}, verdict: Unclear, cause: "doorbells_per_message"},
+	{name: "a counter grows within the threshold", new: set("doorbells", 64),
+		options: Options{Thresholds: map[string]float64{"time": 0.05, "rate": 0.05, "counter": 0.02}}, verdict: Unclear, cause: "doorbells_per_message"},
+	{name: "another mix of WQEs is no regression", new: set("wqe_write_inline", 0), verdict: Unclear, cause: "wqe_write_inline_per_message"},
+	{name: "a timed counter decides nothing", new: set("slot_waits", 1000000), verdict: Unclear},
+	{name: "twice the messages, twice the doorbells", new: on(func(_ *testing.T, c *record.Case) {
+		c.Messages = 2000
+		for i := range c.Counters {
+			c.Counters[i].Value *= 2
+		}
+		counter(c, "qps_used").Value /= 2 // resources are not work
+	}), verdict: Unclear},
+	{name: "an exact counter that varies", new: on(func(_ *testing.T, c *record.Case) { counter(c, "wqes").Value += uint64(c.Index) }),
+		verdict: Unclear, note: "exact_varied"},
+	{name: "time grows", new: times("rtt", 1.3), exit: 1, verdict: Worse},
+	{name: "time shrinks", new: times("rtt", 0.7), verdict: Better},
+	{name: "time grows with a counter", new: func(t *testing.T, c *record.Case) bool { set("doorbells", 500)(t, c); return times("rtt", 1.3)(t, c) },
+		exit: 1, verdict: Worse, cause: "doorbells_per_message"},
+	{name: "time grows within the threshold", new: times("rtt", 1.04), verdict: Unclear},
+	{name: "time grows within a threshold of its own", new: times("rtt", 1.3),
+		options: Options{Thresholds: map[string]float64{"time": 0.5, "rate": 0.05}}, verdict: Unclear},
+	{name: "a rate falls", new: times("message_rate", 0.7), exit: 1, verdict: Worse},
+	{name: "a rate rises", new: times("message_rate", 1.3), verdict: Better},
+	{name: "a metric off the headline", new: times("one_way", 3), verdict: Unclear},
+	{name: "a metric off the headline, asked for", new: times("one_way", 3), options: Options{AllMetrics: true}, exit: 1, verdict: Worse},
+	{name: "three process runs are too few", new: times("rtt", 9), repeat: 3, verdict: Unclear, note: "few_runs"},
+	{name: "four process runs are too few for six tests", new: times("rtt", 9), repeat: 4, verdict: Unclear, note: "few_runs_for_tests"},
+	{name: "oversubscribed", new: on(func(t *testing.T, c *record.Case) { scale(t, c, "rtt", 9); c.Host["oversubscribed"] = true }),
+		verdict: Unclear, note: "oversubscribed"},
+	{name: "oversubscribed, asked for", new: on(func(t *testing.T, c *record.Case) { scale(t, c, "rtt", 9); c.Host["oversubscribed"] = true }),
+		options: Options{Allow: []string{"oversubscribed"}}, exit: 1, verdict: Worse},
+	{name: "a metric is gone", new: on(func(_ *testing.T, c *record.Case) { c.Metrics = c.Metrics[1:] }), exit: 1, verdict: Worse, cause: "metric_missing"},
+	{name: "now failed", new: status(record.Failed), exit: 1, verdict: Worse, cause: "failed"},
+	{name: "now timeout", new: status(record.Timeout), exit: 1, verdict: Worse, cause: "timeout"},
+	{name: "now unverified", new: status(record.Unverified), exit: 1, verdict: Worse, cause: "unverified"},
+	{name: "now skipped", new: status(record.Skipped), exit: 1, verdict: Worse, cause: "skipped"},
+	{name: "now unsafe", new: status(record.Unsafe), exit: 1, verdict: Worse, cause: "unsafe"},
+	{name: "one process run of eight failed", new: func(t *testing.T, c *record.Case) bool { return c.Index != 3 || status(record.Failed)(t, c) },
+		exit: 1, verdict: Worse, cause: "failed"},
+	{name: "now missing", new: func(_ *testing.T, c *record.Case) bool { return !first(c) }, exit: 1, verdict: Worse, cause: "missing"},
+	{name: "skipped on both sides", old: status(record.Skipped), new: status(record.Skipped), verdict: Same},
+	{name: "failed on both sides", old: status(record.Failed), new: status(record.Timeout), verdict: Incomparable},
+	{name: "was skipped, is ok", old: status(record.Skipped), verdict: Incomparable},
+	{name: "was failed, is ok", old: status(record.Failed), verdict: Better},
+	{name: "was failed, is missing", old: status(record.Failed), new: func(_ *testing.T, c *record.Case) bool { return !first(c) }, verdict: Incomparable},
+	{name: "not the same work", old: on(func(_ *testing.T, c *record.Case) { c.Facts = map[string]any{"routing_hash": "a"} }),
+		new:     on(func(t *testing.T, c *record.Case) { c.Facts = map[string]any{"routing_hash": "b"}; scale(t, c, "rtt", 9) }),
+		verdict: Incomparable, note: "other_work"},
+	{name: "unequal resources", new: on(func(_ *testing.T, c *record.Case) { c.Created["qps"] = "9" }), verdict: Unclear, note: "unequal_resources"},
+	{name: "a clock moved", new: on(func(_ *testing.T, c *record.Case) { c.Host["cpu_frequency_max"] = 2.0e9 }), verdict: Unclear, note: "clocks"},
+	{name: "warm-up", new: on(func(t *testing.T, c *record.Case) {
+		if c.Index == 0 {
+			scale(t, c, "rtt", 3)
+		}
+	}), verdict: Unclear, note: "warm_up"},
+	{name: "another environment", header: func(h *record.Header) { h.Env = map[string]string{"NCCL_DEBUG": "INFO"} }, verdict: Unclear, note: "environment"},
+}
+
+func TestScenarios(t *testing.T) {
+	for _, tc := range scenarios {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := t.TempDir()
+			var paths [2]string
+			for i, change := range []func(*testing.T, *record.Case) bool{tc.old, tc.new} {
+				s := newSynth([]string{"one", "two"}[i], uint64(10+i))
+				s.start = s.start.Add(time.Duration(i) * time.Hour)
+				if tc.repeat > 0 {
+					s.repeat = tc.repeat
+				}
+				if change != nil {
+					s.change = func(c *record.Case) bool { return change(t, c) }
+				}
+				if i == 1 {
+					s.header = tc.header
+				}
+				paths[i] = s.write(t, filepath.Join(dir, s.id))
+			}
+			tc.options.Alpha = 0.05
+			r, err := Compare(load(t, "OLD", paths[0]), load(t, "NEW", paths[1]), tc.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := r.Pairs[0]
+			if v, _ := p.old.key("workload.size"); v != "8" {
+				t.Fatalf("the first pair is %s", p.Name)
+			}
+			// The two sides are independent noise of 1 %: same or unclear, by chance.
+			verdict := p.Verdict
+			if tc.verdict == Unclear && verdict == Same {
+				verdict = Unclear
+			}
+			got := []any{r.Exit(), verdict, p.Cause}
+			if diff := cmp.Diff([]any{tc.exit, tc.verdict, tc.cause}, got); diff != "" {
+				t.Errorf("exit, verdict, cause (-want +got):\n%s", diff)
+			}
+			if tc.note != "" && !slices.ContainsFunc(r.Notes, func(n Note) bool { return n.Code == tc.note }) {
+				t.Errorf("no note %s; there are %v", tc.note, r.Notes)
+			}
+			for _, x := range append(r.Pairs[1:], r.Added...) {
+				if x.Regression {
+					t.Errorf("%s was not changed, and is a regression: %s", x.Name, x.summary())
+				}
+			}
+			for _, f := range Formats() {
+				var b strings.Builder
+				if err := r.Render(&b, f, 100); err != nil {
+					t.Errorf("%s: %v", f, err)
+				}
+				if strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "Inf") || strings.Contains(b.String(), "%!") {
+					t.Errorf("%s shows what is no number:\n%s", f, b.String())
+				}
+			}
+		})
+	}
+}
+
+// States that change results by themselves are refused, with the key and both values, unless allowed.
+func TestUnlikeStates(t *testing.T) {
+	gpu := func(name, driver string) func(*record.Header) {
+		return func(h *record.Header) { h.Host.GPU = []any{map[string]any{"name": name, "driver": driver}} }
+	}
+	library := func(version string) func(*record.Case) bool {
+		return func(c *record.Case) bool {
+			c.Library = []record.Library{{Name: "nccl", Version: version, SHA256: strings.Repeat(version[:1], 64)}}
+			return true
+		}
+	}
+	for _, tc := range []struct {
+		key              string
+		oldH, newH       func(*record.Header)
+		oldC, newC       func(*record.Case) bool
+		oldText, newText string
+	}{
+		{key: "host.name", newH: func(h *record.Header) { h.Host.Hostname = "node2" }, oldText: "node1", newText: "node2"},
+		{key: "host.cpu", newH: func(h *record.Header) { h.Host.CPU["model"] = "Other CPU" }, oldText: "Test CPU", newText: "Other CPU"},
+		{key: "host.cpus", newH: func(h *record.Header) { h.Host.CPU["cpus"] = 4 }, oldText: "8", newText: "4"},
+		{key: "host.gpu", oldH: gpu("H100", "1"), newH: gpu("H200", "1"), oldText: "H100", newText: "H200"},
+		{key: "host.driver", oldH: gpu("H100", "550.1"), newH: gpu("H100", "560.2"), oldText: "550.1", newText: "560.2"},
+		{key: "library.nccl", oldC: library("2.27"), newC: library("3.0"), oldText: "2.27 sha256:222222222222", newText: "3.0 sha256:333333333333"},
+		{key: "seed", newC: func(c *record.Case) bool { c.Seed = 7; return true }, oldText: "1", newText: "7"},
+		{key: "nic", newC: func(c *record.Case) bool { c.NIC = "mlx5"; return true }, oldText: "soft", newText: "mlx5"},
+		{key: "nic.profile", newC: func(c *record.Case) bool { c.NICConfig["profile"] = "cx7-200"; return true }, oldText: "none", newText: "cx7-200"},
+		{key: "device", newC: func(c *record.Case) bool { c.Device = "cuda"; return true }, oldText: "host", newText: "cuda"},
+	} {
+		t.Run(tc.key, func(t *testing.T) {
+			dir := t.TempDir()
+			a, b := newSynth("one", 1), newSynth("two", 2)
+			a.header, b.header, a.change, b.change = tc.oldH, tc.newH, tc.oldC, tc.newC
+			one, two := a.write(t, filepath.Join(dir, "a")), b.write(t, filepath.Join(dir, "b"))
+			diffWith := func(o Options) (*Result, error) {
+				o.Alpha = 0.05
+				return Compare(load(t, "OLD", one), load(t, "NEW", two), o)
+			}
+			_, err := diffWith(Options{})
+			var unlike *UnlikeError
+			if !errors.As(err, &unlike) || len(unlike.Keys) != 1 {
+				t.Fatalf("got %v, want one unlike key", err)
+			}
+			want := fmt.Sprintf("unlike states: %s is %s in OLD and %s in NEW", tc.key, tc.oldText, tc.newText)
+			if line := unlike.Lines()[0]; !strings.HasPrefix(line, want) || !strings.HasSuffix(line, "--allow "+tc.key+" compares all the same") {
+				t.Errorf("got  %s\nwant %s ...", line, want)
+			}
+			group, _, _ := strings.Cut(tc.key, ".")
+			for _, o := range []Options{{Allow: []string{tc.key}}, {Allow: []string{group}}, {AllowAll: true}, {Across: []Across{{Key: tc.key}}}} {
+				r, err := diffWith(o)
+				if err != nil || r.Paired != 3 {
+					t.Errorf("%+v: %v, want 3 pairs", o, err)
+				}
+			}
+		})
+	}
+}
+
+func TestAcross(t *testing.T) {
+	dir := t.TempDir()
+	batch := func(id string, values ...string) string {
+		s := newSynth(id, 1)
+		s.change = func(c *record.Case) bool {
+			i := int(c.Axes["size"][0]) % len(values) // any split over the cases
+			c.Config["batch"] = values[i]
+			return true
+		}
+		return s.write(t, filepath.Join(dir, id))
+	}
+	sixteen, one, mixed := batch("sixteen", "16"), batch("one", "1"), batch("mixed", "1", "16")
+	doubled := newSynth("doubled", 1)
+	doubled.cases = 1
+	both := doubled.write(t, filepath.Join(dir, "both"))
+	two := newSynth("doubled2", 1)
+	two.cases = 1
+	two.change = func(c *record.Case) bool { c.Config["batch"] = "4"; return true }
+	both2 := two.write(t, filepath.Join(dir, "both2"))
+	diffOf := func(old, new []string, keys ...string) (*Result, error) {
+		o := Options{Alpha: 0.05}
+		for _, k := range keys {
+			a, err := ParseAcross(k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Across = append(o.Across, a)
+		}
+		return Compare(load(t, "OLD", old...), load(t, "NEW", new...), o)
+	}
+	r, err := diffOf([]string{sixteen}, []string{one}, "backend.batch")
+	if err != nil || r.Paired != 3 {
+		t.Fatalf("across backend.batch: %v, want 3 pairs", err)
+	}
+	if want := []record.KeyValue{{Key: "backend.batch", Value: "16 -> 1"}}; !cmp.Equal(r.Pairs[0].Differs, want) {
+		t.Errorf("the pair differs in %v, want %v", r.Pairs[0].Differs, want)
+	}
+	if r, err = diffOf([]string{sixteen}, []string{one}); err != nil || r.Exit() != ExitNoPair ||
+		len(r.Hints) == 0 || !strings.Contains(r.Hints[0], "--across backend.batch") {
+		t.Errorf("without across: %v, want exit 3 and a hint", err)
+	}
+	if r, err = diffOf([]string{mixed}, []string{one}, "backend.batch"); err != nil || r.Paired != 3 {
+		t.Errorf("cases that are the same pair with each other: %v", err)
+	}
+	// Two partners: refused, unless the values are named.
+	_, err = diffOf([]string{both, both2}, []string{batch("x", "8")}, "backend.batch")
+	var ambiguous *AmbiguousError
+	if !errors.As(err, &ambiguous) || !strings.Contains(err.Error(), "backend.batch=16 | backend.batch=4") {
+		t.Errorf("two partners: %v", err)
+	}
+	if r, err = diffOf([]string{both, both2}, []string{both, both2}, "backend.batch=16:4"); err != nil || r.Paired != 1 || r.Exit() != 0 {
+		t.Errorf("named values: %v", err)
+	}
+	if _, err = diffOf([]string{both}, []string{both}, "backend.bach"); err == nil || !strings.Contains(err.Error(), "backend.batch") {
+		t.Errorf("an unknown key: %v, want the known ones", err)
+	}
+	for _, bad := range []string{"", "=1:2", "backend.batch=1", "backend.batch=1:", "backend.batch=:1"} {
+		if _, err := ParseAcross(bad); err == nil {
+			t.Errorf("ParseAcross(%q) is no error", bad)
+		}
+	}
+}
+
+// resampled makes a set with the same cases whose process runs are drawn from those of s.
+func resampled(s *Set, draw func(k *caseSet) (old, new []processRun)) (*Set, *Set) {
+	var sides [2]*Set
+	for i := range sides {
+		sides[i] = &Set{Label: "side", runs: s.runs, byID: map[string]*caseSet{}}
+	}
+	for _, k := range s.cases {
+		a, b := *k, *k
+		a.runs, b.runs = draw(k)
+		sides[0].cases, sides[1].cases = append(sides[0].cases, &a), append(sides[1].cases, &b)
+	}
+	return sides[0], sides[1]
+}
+
+// A set of runs against itself, resampled a thousand times, must raise no more alarms than alpha: no diff may call
+// anything worse or better, at a threshold of 0, more often. Both without replacement (the process runs are dealt
+// to two sides) and with (each side draws its own).
+func TestFalseAlarms(t *testing.T) {
+	s := newSynth("pool", 42)
+	s.cases, s.repeat = 12, 16
+	pool := load(t, "POOL", s.write(t, t.TempDir()))
+	const diffs, alpha = 1000, 0.05
+	for name, draw := range map[string]func(rng *rand.Rand, k *caseSet) (a, b []processRun){
+		"dealt": func(rng *rand.Rand, k *caseSet) (a, b []processRun) {
+			runs := slices.Clone(k.runs)
+			rng.Shuffle(len(runs), func(i, j int) { runs[i], runs[j] = runs[j], runs[i] })
+			return runs[:len(runs)/2], runs[len(runs)/2:]
+		},
+		"drawn": func(rng *rand.Rand, k *caseSet) (a, b []processRun) {
+			for range len(k.runs) / 2 {
+				a, b = append(a, k.runs[rng.IntN(len(k.runs))]), append(b, k.runs[rng.IntN(len(k.runs))])
+			}
+			return a, b
+		},
+	} {
+		rng := rand.New(rand.NewPCG(1, 2))
+		alarms, failed := 0, 0
+		for range diffs {
+			old, new := resampled(pool, func(k *caseSet) (a, b []processRun) { return draw(rng, k) })
+			r, err := Compare(old, new, Options{Alpha: alpha, Thresholds: map[string]float64{"time": 0, "rate": 0, "bandwidth": 0}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Tests != 24 {
+				t.Fatalf("%d tests, want 24", r.Tests)
+			}
+			if slices.ContainsFunc(r.Pairs, func(p *Pair) bool { return p.Verdict == Worse || p.Verdict == Better }) {
+				alarms++
+			}
+			if r.Exit() != 0 {
+				failed++
+			}
+		}
+		if alarms > alpha*diffs {
+			t.Errorf("%s: %d of %d diffs of a set against itself raise an alarm, %d fail; want at most %g of them", name, alarms, diffs, failed, alpha)
+		}
+		if name == "dealt" && alarms == 0 {
+			t.Errorf("%s: no alarm at all in %d diffs: the test has no power", name, diffs)
+		}
+	}
+}
+
+// What cannot be read is named with file and line, and nothing else is lost.
+func TestBadRecords(t *testing.T) {
+	s := newSynth("one", 1)
+	path := s.write(t, t.TempDir())
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(strings.TrimSuffix(string(whole), "\n"), "\n")
+	records := len(lines) - 1
+	edit := func(line int, from, to string) []string {
+		out := slices.Clone(lines)
+		if out[line] = strings.Replace(out[line], from, to, 1); out[line] == lines[line] {
+			t.Fatalf("line %d holds no %q", line, from)
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		name  string
+		lines []string
+		bad   int // lines named
+		want  string
+		repts int
+	}{
+		{"truncated", slices.Concat(lines[:len(lines)-1], []string{lines[len(lines)-1][:200]}), 1, fmt.Sprintf(":%d: torn last line", len(lines)), 0},
+		{"a flipped key", edit(3, `"size":`, `"sizd":`), 1, ":4: id", 0},
+		{"a flipped id", edit(3, `"id":"`, `"id":"f`), 1, ":4: id", 0},
+		{"NaN", edit(3, `"min":`, `"min":NaN,"x":`), 1, ":4: ", 0},
+		{"infinite", edit(3, `"p99":`, `"p99":1e999,"x":`), 1, ":4: ", 0},
+		{"mixed units", edit(3, `"unit":"s"`, `"unit":"us"`), 1, `:4: case op/minigda: metric rtt: unit "us"`, 0},
+		{"no JSON", edit(3, `{`, `<`), 1, ":4: ", 0},
+		{"a duplicate", slices.Concat(lines[:3], lines[2:]), 0, ":4 repeats process run 0 of", 1},
+		{"another schema", slices.Concat(lines, []string{"\n", strings.Replace(lines[0], "gic.run/1", "gic.run/9", 1), lines[1], lines[2]}), 2, `schema "gic.run/9"`, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), record.FileName)
+			if err := os.WriteFile(file, []byte(strings.Join(tc.lines, "")), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			got := load(t, "NEW", file)
+			told := strings.Join(append(slices.Clone(got.Bad), got.FirstRepeated), "\n")
+			if len(got.Bad) != tc.bad || got.Repeated != tc.repts || !strings.Contains(told, file) || !strings.Contains(told, tc.want) {
+				t.Errorf("told %d bad lines and %d repeats, want %d and %d with %q:\n%s", len(got.Bad), got.Repeated, tc.bad, tc.repts, tc.want, told)
+			}
+			if want := records - min(tc.bad, 1) + tc.repts; tc.name != "another schema" && got.Records != want {
+				t.Errorf("%d records were read, want %d", got.Records, want)
+			}
+			if _, err := Compare(load(t, "OLD", path), got, Options{Alpha: 0.05}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Any single flipped bit is survived: every line is a record or named.
+func TestFlippedBits(t *testing.T) {
+	s := newSynth("one", 1)
+	s.cases, s.repeat = 2, 2
+	path := s.write(t, t.TempDir())
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := load(t, "OLD", path)
+	rng := rand.New(rand.NewPCG(8, 1))
+	file := filepath.Join(t.TempDir(), record.FileName)
+	header := strings.IndexByte(string(whole), '\n') + 1
+	for range 400 {
+		text := slices.Clone(whole)
+		at := header + rng.IntN(len(text)-header)
+		text[at] ^= 1 << rng.IntN(8)
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		got := load(t, "NEW", file)
+		lines := strings.Count(string(text), "\n") - 1
+		if text[len(text)-1] != '\n' {
+			lines++
+		}
+		if n := got.Records + len(got.Bad); n != lines {
+			t.Fatalf("bit at %d: %d lines, %d records and %d bad ones", at, lines, got.Records, len(got.Bad))
+		}
+		r, err := Compare(old, got, Options{Alpha: 0.05})
+		var unlike *UnlikeError
+		if err != nil && !errors.As(err, &unlike) {
+			t.Fatalf("bit at %d: %v", at, err)
+		}
+		if err == nil {
+			var b strings.Builder
+			if err := r.Render(&b, "table", 100); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A million lines of rubbish behind a header are named, not fatal, and do not flood the reader.
+func TestMillionBadLines(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long")
+	}
+	s := newSynth("one", 1)
+	path := s.write(t, t.TempDir())
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 1000000
+	if _, err := f.WriteString(strings.Repeat("{\"type\":\"case\"}\n", n)); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	got := load(t, "NEW", path)
+	if len(got.Bad) != n || got.Records != 24 {
+		t.Fatalf("%d bad lines and %d records, want %d and 24", len(got.Bad), got.Records, n)
+	}
+	r, err := Compare(got, got, Options{Alpha: 0.05})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := r.Render(&b, "table", 100); err != nil {
+		t.Fatal(err)
+	}
+	if b.Len() > 20000 || !strings.Contains(b.String(), "1999980 more such lines") {
+		t.Errorf("a table of %d bytes:\n%.2000s", b.Len(), b.String())
+	}
+}
