@@ -148,7 +148,7 @@ dist: $(B)/gic plugins cuda ## build build/dist/: gic and the plugins, stripped,
 	cp $(cuda_plugins) $(B)/dist/
 	strip $(B)/dist/*
 	@size=$$(du -sm $(B)/dist | cut -f1); [ $$size -lt 60 ] || { echo "$(B)/dist: $$size MiB, want below 60"; exit 1; }
-	@! ls $(B)/dist | grep -E '^lib(cuda|nccl|nvidia|nvshmem_)' || { echo "$(B)/dist holds an NVIDIA library"; exit 1; }
+	@! ls $(B)/dist | grep -E '^lib(cud|nccl[.]|nvidia|nvshmem_)' || { echo "$(B)/dist holds an NVIDIA library"; exit 1; }
 
 csrc = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
 STATICCHECK_VERSION := v0.8.2

@@ -373,14 +373,31 @@ const char *gda_order_ptx(gda_order order) {
     }
 }
 
+static bool beyond_gpu(gda_order order) {
+    return order == gda_order::sys_release || order == gda_order::sys_fence;
+}
+
+static std::string order_name(gda_order order) {
+    const char *names = GDA_ORDERS;
+    for (uint32_t i = 0; i < (uint32_t)order; i++)
+        names = strchr(names, '|') + 1;
+    return std::string(names, strcspn(names, "|"));
+}
+
 void gda_facts(const gda *g, gic::Facts *facts) {
     gda_fabric_facts(g->fabric, facts);
     if (g->fabric->gpu) {
         facts->set("order.ptx", gda_order_ptx(g->attr.order));
+        // What orders for the GPU does not order for a processor that reads behind its PCIe: under load the record
+        // overtakes the WQE it announces, which the engine finds stale.
+        if (!beyond_gpu(g->attr.order))
+            facts->set("unsafe", "order=" + order_name(g->attr.order) +
+                                     ": its scope is the GPU, and a processor (engine=cpu) reads the queues");
         facts->set("queue", std::string("host"));
     } else {
         facts->set("order.host", gda_order_host(g->attr.order));
     }
+    facts->set("order", order_name(g->attr.order));
     if (g->attr.order == gda_order::none)
         facts->set("unsafe", "order=none");
     facts->set("inline_max", g->attr.inline_max);

@@ -53,7 +53,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
         peer_ = peer;
         q_ = queue_of(peer);
         place_ = gda_place{q_->blocks,          q_->depth - 1, q_->qpn, mlx5_ctrl_word1(q_->qpn, 0),
-                           mlx5_be32(q_->rkey), q_->remote};
+                           mlx5_be32(q_->rkey), q_->remote,    q_->dbr, q_->bell};
         c_ = *cursor_of(peer);
         return gic::OK;
     }
@@ -164,20 +164,20 @@ template <gda_order O, gda_sharing S> class gda_poster {
         }
     }
 
-    GIC_DEVICE void announce(gda_queue *q, uint64_t next, uint32_t qpn) const {
+    GIC_DEVICE void announce(uint32_t *dbr, uint64_t *bell, uint64_t next, uint32_t qpn) const {
         if constexpr (O == gda_order::runtime)
-            gda_announce_as(h_.choices.order, q->dbr, q->bell, next, qpn);
+            gda_announce_as(h_.choices.order, dbr, bell, next, qpn);
         else
-            gda_announce<O>(q->dbr, q->bell, next, qpn);
+            gda_announce<O>(dbr, bell, next, qpn);
     }
     GIC_DEVICE void announce_own() {
-        announce(q_, c_.next, place_.qpn);
+        announce(place_.dbr, place_.bell, c_.next, place_.qpn);
         c_.pending = 0;
         c_.doorbells++;
         note_signaled();
     }
     GIC_DEVICE void announce_locked(gda_queue *q, uint64_t next) const {
-        announce(q, next, q->qpn);
+        announce(q->dbr, q->bell, next, q->qpn);
         q->rung = next;
         q->doorbells++;
     }

@@ -27,6 +27,9 @@ struct gda_place {
     uint32_t qpn_word;  // mlx5_ctrl_word1 without its segment count
     uint32_t rkey_word; // mlx5_raddr_seg.rkey
     uint64_t remote;    // the peer's window
+    // Here too: on a GPU a fence makes the next look at the queue's own a miss.
+    uint32_t *dbr;
+    uint64_t *bell;
 
     GIC_DEVICE gda_segment *at(uint64_t index) const {
         return (gda_segment *)(blocks + (size_t)((uint32_t)index & mask) * MLX5_BB);

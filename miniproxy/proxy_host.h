@@ -42,7 +42,7 @@ struct Attr {
     bool shared;      // agents may share a ring
     // Device code on a GPU: a put is handed over behind no order, so what the kernel itself wrote must have been
     // ordered by it (gpu_visible) before. The worker sees the descriptor itself whole in any case.
-    bool posted;
+    bool posted = false;
 };
 
 // Since the Host was made.

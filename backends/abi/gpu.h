@@ -50,8 +50,10 @@ class Gpu {
     // within grace_ns after that is given up: -ETIMEDOUT, and the device context is of no more use.
     int wait(const volatile uint32_t *stop, uint64_t grace_ns);
 
-    // What device spins look at (gic::Env.stop): a word in mapped memory.
+    // What device spins look at (gic::Env.stop): a word in mapped memory. A kernel may set it too. arm() clears it for
+    // the next launch; a stop that the harness has asked for comes back in wait().
     const volatile uint32_t *stop_word() const { return stop_; }
+    volatile uint32_t *arm() { return *(volatile uint32_t *)stop_ = 0, stop_; }
     void *stream() const { return stream_; } // cudaStream_t, non-blocking
     uint32_t multiprocessors() const { return multiprocessors_; }
     const std::string &name() const { return name_; }

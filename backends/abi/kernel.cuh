@@ -13,10 +13,13 @@
 
 namespace gic {
 
-// What a kernel tells the host beside its samples: one status per agent, then the multiprocessor of agent 0.
+// What a kernel tells the host beside its samples: one status per agent, the multiprocessor of agent 0, and through
+// the launch's stop word, that an agent has failed: those that wait for it need not wait for their deadline, at
+// which its reason would be lost among theirs.
 struct KernelReport {
     int32_t *status;
     uint32_t *multiprocessor;
+    volatile uint32_t *stop;
 };
 
 } // namespace gic
@@ -37,8 +40,10 @@ __global__ void gic_kernel(H h, typename W::Params p, uint32_t agents, gic::Kern
         typename H::Agent agent(h, self);
         rc = agent.quiet();
     }
-    if (rc != gic::OK && self.lane == 0)
+    if (rc != gic::OK && self.lane == 0) {
         report.status[self.agent] = rc;
+        *report.stop = 1;
+    }
 }
 
 namespace gic {
@@ -75,7 +80,7 @@ int launch_gpu(Gpu &gpu, const H &h, const typename W::Params &p, uint32_t agent
     if (int rc = gpu_shape(gpu, gic_kernel<W, H>, agents, h.lanes, &shape))
         return rc;
     Arena mem(&gpu);
-    KernelReport report{mem.array<int32_t>(agents), mem.array<uint32_t>(1)};
+    KernelReport report{mem.array<int32_t>(agents), mem.array<uint32_t>(1), gpu.arm()};
     gic_kernel<W, H><<<shape.blocks, shape.threads, 0, (cudaStream_t)gpu.stream()>>>(h, p, agents, report);
     GIC_CUDA(cudaGetLastError());
     if (int rc = gpu.wait(stop, h.env.timeout_ns))

@@ -16,7 +16,10 @@ constexpr const char *version = "1";
 const struct gic_key keys[] = {
     {"qps", "1", "1..528", "queue pairs per peer; agent a posts to QP a % qps"},
     {"batch", "1", "1..256", "WQEs per doorbell"},
-    {"order", "gpu-fence", GDA_ORDERS, "ordering before the doorbell (none: issue only, unsafe)"},
+    {"order", "auto", "auto|" GDA_ORDERS,
+     "ordering before the doorbell; auto: the cheapest safe one, gpu-fence, or sys-release where CUDA "
+     "threads post "
+     "to a NIC that is a thread of this machine (none: issue only, unsafe)"},
     {"inline", "auto", "auto|on|off", "payload in the WQE: up to inline_limit, always, never"},
     {"inline_limit", "28", "8..972", "largest payload that inline=auto puts into the WQE, in bytes"},
     {"sharing", "exclusive", GDA_SHARINGS, "who may post to one QP"},
@@ -26,11 +29,13 @@ const struct gic_key keys[] = {
 };
 constexpr uint32_t key_count = sizeof keys / sizeof *keys;
 
-gda_attr attr_of(const gic::Config &c) {
+gda_attr attr_of(const gic::Config &c, bool cuda) {
     gda_attr a{};
     a.qps = c.u32("qps");
     a.batch = c.u32("batch");
-    a.order = (gda_order)c.choice("order");
+    a.order = c.choice("order") ? (gda_order)(c.choice("order") - 1)
+              : cuda            ? gda_order::sys_release
+                                : gda_order::gpu_fence;
     a.sharing = (gda_sharing)c.choice("sharing");
     a.scope = (gda_scope)c.choice("scope");
     a.signal_every = c.u32("signal_every");
@@ -47,7 +52,7 @@ int check(const struct gic_open *open, gda_attr *attr_p) {
     gic::Config config(keys, key_count, open);
     if (int rc = config.check())
         return rc;
-    *attr_p = attr_of(config);
+    *attr_p = attr_of(config, strncmp(open->device, "cuda", 4) == 0);
     if (int rc = gda_check(attr_p))
         return rc;
     if (int rc = gda_fabric_probe(open))
