@@ -2,7 +2,7 @@
 //
 // C++, host side, compiled by g++ in every build. gpu_cuda.cc implements it over the CUDA runtime; gpu_none.cc,
 // for plugins without CUDA, refuses to open one. Which of the two a plugin has been linked with is its
-// build's matter: the code that uses a Gpu is the same.
+// build's matter: the code that uses a Gpu is the same, and a plugin that never opens one needs neither.
 //
 // Functions return 0 or a negative errno and leave one line in gic::error_text(). All calls come from the thread
 // that opened it (CUDA's current device belongs to a thread). Destruction frees all memory and maps.
@@ -12,7 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <map>
 #include <memory>
 #include <string>
 
@@ -31,24 +30,24 @@ class Gpu {
     static bool built();
     // "cuda:N". -ENOTSUP without a driver or such a device.
     static int open(const char *device, std::unique_ptr<Gpu> *gpu_p);
-    ~Gpu();
+    virtual ~Gpu() = default;
     Gpu(const Gpu &) = delete;
     Gpu &operator=(const Gpu &) = delete;
 
     // Host memory of this process (private, shared or memfd pages) that kernels then reach under the same
     // address. The range must not overlap another one; unmap before the pages go.
-    int map(void *addr, size_t bytes);
-    int unmap(void *addr);
+    virtual int map(void *addr, size_t bytes) = 0;
+    virtual int unmap(void *addr) = 0;
 
     // Memory of the device, zeroed.
-    int alloc(size_t bytes, void **addr_p);
-    int free(void *addr);
-    int upload(void *to, const void *from, size_t bytes);
-    int download(void *to, const void *from, size_t bytes);
+    virtual int alloc(size_t bytes, void **addr_p) = 0;
+    virtual int free(void *addr) = 0;
+    virtual int upload(void *to, const void *from, size_t bytes) = 0;
+    virtual int download(void *to, const void *from, size_t bytes) = 0;
 
     // Waits for what is on the stream, and meanwhile hands `stop` on to stop_word(). A kernel that does not end
     // within grace_ns after that is given up: -ETIMEDOUT, and the device context is of no more use.
-    int wait(const volatile uint32_t *stop, uint64_t grace_ns);
+    virtual int wait(const volatile uint32_t *stop, uint64_t grace_ns) = 0;
 
     // What device spins look at (gic::Env.stop): a word in mapped memory. A kernel may set it too. arm() clears it for
     // the next launch; a stop that the harness has asked for comes back in wait().
@@ -64,15 +63,13 @@ class Gpu {
 
     GpuShape shape{}; // of the last launch
 
-  private:
+  protected:
     Gpu() = default;
-    int device_ = -1;
     void *stream_ = nullptr;
     uint32_t *stop_ = nullptr;
     uint32_t multiprocessors_ = 0, sharers_ = 1;
     std::string name_, uuid_;
     bool mps_ = false;
-    std::map<void *, size_t> maps_, blocks_;
 };
 
 } // namespace gic

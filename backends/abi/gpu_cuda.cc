@@ -3,7 +3,7 @@
 
 #include <cuda.h>
 
-#include <vector>
+#include <map>
 
 namespace gic {
 
@@ -37,39 +37,40 @@ bool under_mps(int device) {
     return attribute(&value, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, device) == CUDA_SUCCESS && value != 0;
 }
 
-} // namespace
+class CudaGpu final : public Gpu {
+  public:
+    int start(int number);
+    ~CudaGpu() override;
+    int map(void *addr, size_t bytes) override;
+    int unmap(void *addr) override;
+    int alloc(size_t bytes, void **addr_p) override;
+    int free(void *addr) override;
+    int upload(void *to, const void *from, size_t bytes) override;
+    int download(void *to, const void *from, size_t bytes) override;
+    int wait(const volatile uint32_t *stop, uint64_t grace_ns) override;
 
-bool Gpu::built() { return true; }
+  private:
+    std::map<void *, size_t> maps_, blocks_;
+};
 
-int Gpu::open(const char *device, std::unique_ptr<Gpu> *gpu_p) {
-    int number = 0, count = 0;
-    if (int rc = device_number(device, &number))
-        return rc;
-    GIC_CUDA(cudaGetDeviceCount(&count));
-    if (number >= count)
-        return fail(-ENOTSUP, "device=%s: the driver shows %d devices", device, count);
-    std::unique_ptr<Gpu> gpu(new Gpu());
-    gpu->device_ = number;
+int CudaGpu::start(int number) {
     GIC_CUDA(cudaSetDevice(number));
     cudaDeviceProp prop;
     GIC_CUDA(cudaGetDeviceProperties(&prop, number));
-    gpu->name_ = prop.name;
-    gpu->uuid_.assign(prop.uuid.bytes, sizeof prop.uuid.bytes);
-    gpu->multiprocessors_ = (uint32_t)prop.multiProcessorCount;
-    gpu->mps_ = under_mps(number);
+    name_ = prop.name;
+    uuid_.assign(prop.uuid.bytes, sizeof prop.uuid.bytes);
+    multiprocessors_ = (uint32_t)prop.multiProcessorCount;
+    mps_ = under_mps(number);
     cudaStream_t stream;
     GIC_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    gpu->stream_ = stream;
-    GIC_CUDA(cudaHostAlloc((void **)&gpu->stop_, 64, cudaHostAllocPortable | cudaHostAllocMapped));
-    *gpu->stop_ = 0;
-    *gpu_p = std::move(gpu);
+    stream_ = stream;
+    GIC_CUDA(cudaHostAlloc((void **)&stop_, 64, cudaHostAllocPortable | cudaHostAllocMapped));
+    *stop_ = 0;
     return 0;
 }
 
 // A failure here has nobody to tell: the process is about to drop the device anyhow.
-Gpu::~Gpu() {
-    if (device_ < 0)
-        return;
+CudaGpu::~CudaGpu() {
     for (auto &m : maps_)
         cudaHostUnregister(m.first);
     for (auto &b : blocks_)
@@ -80,7 +81,7 @@ Gpu::~Gpu() {
         cudaStreamDestroy((cudaStream_t)stream_);
 }
 
-int Gpu::map(void *addr, size_t bytes) {
+int CudaGpu::map(void *addr, size_t bytes) {
     GIC_CUDA(cudaHostRegister(addr, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
     maps_[addr] = bytes;
     void *seen = nullptr;
@@ -92,13 +93,13 @@ int Gpu::map(void *addr, size_t bytes) {
     return 0;
 }
 
-int Gpu::unmap(void *addr) {
+int CudaGpu::unmap(void *addr) {
     if (maps_.erase(addr))
         GIC_CUDA(cudaHostUnregister(addr));
     return 0;
 }
 
-int Gpu::alloc(size_t bytes, void **addr_p) {
+int CudaGpu::alloc(size_t bytes, void **addr_p) {
     const size_t size = bytes ? bytes : 1;
     void *addr = nullptr;
     GIC_CUDA(cudaMalloc(&addr, size));
@@ -108,25 +109,25 @@ int Gpu::alloc(size_t bytes, void **addr_p) {
     return 0;
 }
 
-int Gpu::free(void *addr) {
+int CudaGpu::free(void *addr) {
     if (blocks_.erase(addr))
         GIC_CUDA(cudaFree(addr));
     return 0;
 }
 
-int Gpu::upload(void *to, const void *from, size_t bytes) {
+int CudaGpu::upload(void *to, const void *from, size_t bytes) {
     GIC_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, (cudaStream_t)stream_));
     GIC_CUDA(cudaStreamSynchronize((cudaStream_t)stream_));
     return 0;
 }
 
-int Gpu::download(void *to, const void *from, size_t bytes) {
+int CudaGpu::download(void *to, const void *from, size_t bytes) {
     GIC_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, (cudaStream_t)stream_));
     GIC_CUDA(cudaStreamSynchronize((cudaStream_t)stream_));
     return 0;
 }
 
-int Gpu::wait(const volatile uint32_t *stop, uint64_t grace_ns) {
+int CudaGpu::wait(const volatile uint32_t *stop, uint64_t grace_ns) {
     const struct timespec nap = {0, 20000};
     uint64_t stopped = 0;
     for (;;) {
@@ -144,6 +145,24 @@ int Gpu::wait(const volatile uint32_t *stop, uint64_t grace_ns) {
         }
         nanosleep(&nap, nullptr);
     }
+}
+
+} // namespace
+
+bool Gpu::built() { return true; }
+
+int Gpu::open(const char *device, std::unique_ptr<Gpu> *gpu_p) {
+    int number = 0, count = 0;
+    if (int rc = device_number(device, &number))
+        return rc;
+    GIC_CUDA(cudaGetDeviceCount(&count));
+    if (number >= count)
+        return fail(-ENOTSUP, "device=%s: the driver shows %d devices", device, count);
+    auto gpu = std::make_unique<CudaGpu>();
+    if (int rc = gpu->start(number))
+        return rc;
+    *gpu_p = std::move(gpu);
+    return 0;
 }
 
 } // namespace gic
