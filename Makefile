@@ -26,6 +26,7 @@ miniproxy_src := $(filter-out $(NOTLIB),$(wildcard miniproxy/*.cc))
 backends := minigda miniproxy nvshmem ncclgin deepep
 plugins := $(foreach b,$(backends),$(if $(wildcard backends/$(b)/$(b).cu),$(B)/lib$(b).so))
 minigda_objs := $(minigda_src:%.cc=$(B)/obj/%.o) $(softnic_src:%.c=$(B)/obj/%.o)
+no_gpu := backends/abi/gpu_none
 miniproxy_objs := $(miniproxy_src:%.cc=$(B)/obj/%.o) $(minigda_objs)
 
 test_src := $(wildcard minigda/*_test.cc minigda/*/*_test.c miniproxy/*_test.cc workloads/*/*_test.cc backends/*/*_test.cc)
@@ -33,7 +34,7 @@ bench_src := $(wildcard minigda/*_bench.cc minigda/*/*_bench.c miniproxy/*_bench
 tests := $(addprefix $(B)/test/,$(basename $(test_src)))
 benches := $(addprefix $(B)/bench/,$(basename $(bench_src)))
 
-.PHONY: all gic plugins cuda-deps cuda-check run test test-c test-go bench fuzz lint fmt clean help FORCE
+.PHONY: all gic plugins cuda-deps cuda cuda-check dist run test test-c test-go bench fuzz lint fmt clean help FORCE
 all: gic plugins ## build build/gic and the backends' build/lib*.so
 gic: $(B)/gic
 plugins: $(plugins)
@@ -53,7 +54,7 @@ $(B)/obj/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(CXX) $(ALL_CXXFLAGS) $(DEPS) -x c++ -c $< -o $@
 define plugin_rule
-$(B)/lib$(1).so: $(B)/obj/backends/$(1)/$(1).cu.o $$($(1)_objs) | backends/abi/exports.map
+$(B)/lib$(1).so: $(B)/obj/backends/$(1)/$(1).cu.o $$($(1)_objs) $(B)/obj/$(no_gpu).o | backends/abi/exports.map
 	$$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/abi/exports.map -o $$@ $$^ $$(LDLIBS)
 endef
 $(foreach b,$(backends),$(eval $(call plugin_rule,$(b))))
@@ -65,11 +66,12 @@ $(B)/san/%.o: %.c
 $(B)/san/%.o: %.cc
 	@mkdir -p $(@D)
 	$(CXX) $(ALL_CXXFLAGS) $(SAN) $(DEPS) -c $< -o $@
-san_lib := $(miniproxy_src:%.cc=$(B)/san/%.o) $(minigda_src:%.cc=$(B)/san/%.o) $(softnic_src:%.c=$(B)/san/%.o)
+san_lib := $(miniproxy_src:%.cc=$(B)/san/%.o) $(minigda_src:%.cc=$(B)/san/%.o) $(softnic_src:%.c=$(B)/san/%.o) \
+	$(B)/san/$(no_gpu).o
 $(tests): $(B)/test/%: $(B)/san/%.o $(san_lib)
 	@mkdir -p $(@D)
 	$(CXX) $(SAN) -o $@ $^ $(LDLIBS)
-$(benches): $(B)/bench/%: $(B)/obj/%.o $(miniproxy_objs)
+$(benches): $(B)/bench/%: $(B)/obj/%.o $(miniproxy_objs) $(B)/obj/$(no_gpu).o
 	@mkdir -p $(@D)
 	$(CXX) -o $@ $^ $(LDLIBS)
 
@@ -98,24 +100,56 @@ fuzz: ## fuzz the software NIC with libFuzzer (clang) for FUZZ_SECONDS
 
 # A CUDA toolkit: one found on the machine, or the pinned wheels in .deps. Compiling needs no GPU.
 NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard .deps/cuda/nvidia/cu13/bin/nvcc))
+CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(NVCC))))
 CUDA_ARCHS ?= 90
 NVCCFLAGS = -std=c++17 -O3 -I. $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
-	-Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror
+	-Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror,-fPIC,-fvisibility=hidden
+CUDA_LIBS = $(addprefix -L,$(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)) -l:libcudart_static.a
 cuda-deps: .deps/cuda.stamp ## install the pinned CUDA toolkit into .deps
 .deps/cuda.stamp: .cuda-requirements.txt
 	python3 -m pip install -q --no-deps --upgrade --root-user-action ignore --target .deps/cuda -r $<
 	touch $@
-floors := minigda miniproxy
-workloads := op rate goodput alltoall moe conform
-cuda_checks := $(foreach f,$(floors),$(foreach w,$(workloads),$(B)/cuda/$(f)_$(w).o))
-cuda-check: $(cuda_checks) ## compile every workload on every floor as CUDA, warnings as errors
-define cuda_check_rule
-$(B)/cuda/$(1)_$(2).o: backends/$(1)/$(1)_cuda.cu
-	@[ -n "$$(NVCC)" ] || { echo "no nvcc: run make cuda-deps, or set NVCC"; exit 1; }
-	@mkdir -p $$(@D)
-	$$(NVCC) $$(NVCCFLAGS) -DGIC_WORKLOAD=$(2) -MMD -MF $$@.d -c $$< -o $$@
+define need_nvcc
+@[ -n "$(NVCC)" ] || { echo "no nvcc: run make cuda-deps, or set NVCC"; exit 1; }
+@mkdir -p $(@D)
 endef
-$(foreach f,$(floors),$(foreach w,$(workloads),$(eval $(call cuda_check_rule,$(f),$(w)))))
+
+# A floor's plugin with CUDA serves device=host too. Everything but the kernels is compiled by the host compiler; a
+# kernel is one workload on one type of handle, a few to an object (GIC_PART), so that make -j spreads them.
+floors := minigda miniproxy
+minigda_kernels := op-1 op-2 op-3 op-4 op-5 $(foreach w,stream alltoall moe conform,$(w)-1 $(w)-2 $(w)-6)
+miniproxy_kernels := op-1 stream-1 alltoall-1 moe-1 conform-1
+cuda_kernels = $($(1)_kernels:%=$(B)/cuda/$(1)_%.o)
+cuda_plugins := $(floors:%=$(B)/cuda/lib%.so)
+cuda: $(cuda_plugins) ## build build/cuda/lib*.so, whose device threads can be CUDA threads (CUDA_ARCHS, 90)
+cuda-check: $(foreach f,$(floors),$(call cuda_kernels,$(f))) ## compile every kernel, warnings as errors
+define cuda_kernel_rule
+$(B)/cuda/$(1)_$(2).o: backends/$(1)/$(1)_cuda.cu
+	$$(need_nvcc)
+	$$(NVCC) $$(NVCCFLAGS) -DGIC_WORKLOAD=$(firstword $(subst -, ,$(2))) \
+		-DGIC_PART=$(lastword $(subst -, ,$(2))) -MMD -MF $$@.d -c $$< -o $$@
+endef
+define cuda_plugin_rule
+$(foreach k,$($(1)_kernels),$(eval $(call cuda_kernel_rule,$(1),$(k))))
+$(B)/cuda/lib$(1).so: $(B)/cuda/$(1).o $(B)/cuda/gpu.o $$($(1)_objs) $(call cuda_kernels,$(1)) | backends/abi/exports.map
+	$$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/abi/exports.map -o $$@ $$^ $$(CUDA_LIBS) $$(LDLIBS)
+$(B)/cuda/$(1).o: backends/$(1)/$(1).cu
+	@mkdir -p $$(@D)
+	$$(CXX) $$(ALL_CXXFLAGS) -DGIC_CUDA_PLUGIN $$(DEPS) -x c++ -c $$< -o $$@
+endef
+$(foreach f,$(floors),$(eval $(call cuda_plugin_rule,$(f))))
+$(B)/cuda/gpu.o: backends/abi/gpu_cuda.cc
+	$(need_nvcc)
+	$(CXX) $(ALL_CXXFLAGS) -isystem $(CUDA_HOME)/include $(DEPS) -c $< -o $@
+
+# All that a GPU machine without Go, compiler and network needs.
+dist: $(B)/gic plugins cuda ## build build/dist/: gic and the plugins, stripped, to carry to a GPU machine
+	@rm -rf $(B)/dist && mkdir -p $(B)/dist
+	cp $(B)/gic $(plugins) $(B)/dist/
+	cp $(cuda_plugins) $(B)/dist/
+	strip $(B)/dist/*
+	@size=$$(du -sm $(B)/dist | cut -f1); [ $$size -lt 60 ] || { echo "$(B)/dist: $$size MiB, want below 60"; exit 1; }
+	@! ls $(B)/dist | grep -E '^lib(cud|nccl[.]|nvidia|nvshmem_)' || { echo "$(B)/dist holds an NVIDIA library"; exit 1; }
 
 csrc = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
 STATICCHECK_VERSION := v0.8.2

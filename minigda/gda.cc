@@ -111,15 +111,46 @@ int make_cursors(gda *g, uint32_t agents) {
     if (agents <= g->agents_max)
         return 0;
     // Nothing is outstanding between launches, so new places may start from nothing.
-    void *addr;
-    const size_t bytes = (size_t)agents * g->fabric->nranks * sizeof(gda_cursor);
-    if (int rc = gda_fabric_alloc(g->fabric, bytes, &addr, &g->cursor_key))
+    void *cursors, *landings, *device = nullptr;
+    const size_t n = (size_t)agents * g->fabric->nranks;
+    if (int rc = gda_fabric_alloc(g->fabric, n * sizeof(gda_cursor), &cursors, nullptr))
         return rc;
+    if (int rc = gda_fabric_alloc(g->fabric, n * sizeof(gda_landing), &landings, &g->landing_key))
+        return rc;
+    if (gic::Gpu *gpu = g->fabric->gpu.get()) {
+        if (int rc = gpu->alloc(n * sizeof(gda_cursor), &device))
+            return rc;
+        if (int rc = g->device_cursors ? gpu->free(g->device_cursors) : 0)
+            return rc;
+    }
     for (size_t i = 0; i < (size_t)g->agents_max * g->fabric->nranks; i++)
         g->slot_waits += g->cursors[i].slot_waits;
-    g->cursors = (gda_cursor *)addr;
+    g->cursors = (gda_cursor *)cursors;
+    g->landings = (gda_landing *)landings;
+    g->device_cursors = device ? (gda_cursor *)device : g->cursors;
     g->agents_max = agents;
     return 0;
+}
+
+size_t queue_bytes(const gda *g) { return g->fabric->qps.size() * sizeof(gda_queue); }
+size_t cursor_bytes(const gda *g) { return (size_t)g->agents_max * g->fabric->nranks * sizeof(gda_cursor); }
+
+int upload(gda *g) {
+    gic::Gpu *gpu = g->fabric->gpu.get();
+    if (!gpu)
+        return 0;
+    if (int rc = gpu->upload(g->device_queues, g->queues, queue_bytes(g)))
+        return rc;
+    return gpu->upload(g->device_cursors, g->cursors, cursor_bytes(g));
+}
+
+int download(gda *g) {
+    gic::Gpu *gpu = g->fabric->gpu.get();
+    if (!gpu)
+        return 0;
+    if (int rc = gpu->download(g->queues, g->device_queues, queue_bytes(g)))
+        return rc;
+    return gpu->download(g->cursors, g->device_cursors, cursor_bytes(g));
 }
 
 // Every queue pair and everything that counts its blocks back to the start; counters stay.
@@ -169,6 +200,11 @@ int lay_out(gda *g) {
             return rc;
     g->queues = (gda_queue *)queues;
     g->gate = (gda_gate *)gate;
+    void *device = queues;
+    if (gic::Gpu *gpu = g->fabric->gpu.get())
+        if (int rc = gpu->alloc(qps.size() * sizeof(gda_queue), &device))
+            return rc;
+    g->device_queues = (gda_queue *)device;
     for (size_t i = 0; i < qps.size(); i++) {
         gda_queue &q = g->queues[i];
         q.blocks = qps[i].sq;
@@ -258,16 +294,22 @@ int gda_begin(gda *g, uint32_t agents) {
             return rc;
     if (int rc = make_cursors(g, agents))
         return rc;
+    if (int rc = upload(g))
+        return rc;
     g->agents = agents;
     return start_monitor(g);
 }
 
 int gda_end(gda *g, int status) {
     stop_monitor(g);
+    const std::string said = gic::error_text();
+    if (int rc = download(g)) {
+        g->broken = true;
+        return status ? gic::fail(status, "%s", said.c_str()) : rc;
+    }
     if (status == 0)
         return 0;
     g->broken = true;
-    const std::string said = gic::error_text();
     if (status == gic::ERR_IO) {
         const std::string who = said.substr(0, said.find(':'));
         if (error_of_queues(g) != 0) {
@@ -284,13 +326,15 @@ void gda_fill(const gda *g, gda_shared *h) {
     h->rank = g->fabric->rank;
     h->nranks = g->fabric->nranks;
     h->window = g->fabric->window;
-    h->env = gic::Env{g->stop, g->timeout_ns};
+    const gic::Gpu *gpu = g->fabric->gpu.get();
+    h->env = gic::Env{gpu ? gpu->stop_word() : g->stop, g->timeout_ns};
     h->lanes = a.sharing == gda_sharing::warp ? (uint32_t)GDA_LANES : 1;
     h->window_key = g->fabric->window_key;
-    h->cursor_key = g->cursor_key;
+    h->landing_key = g->landing_key;
     h->choices = gda_choices{a.order, a.scope, a.qps, a.batch, a.signal_every, a.inline_max, a.inline_only};
-    h->queues = g->queues;
-    h->cursors = g->cursors;
+    h->queues = g->device_queues;
+    h->cursors = g->device_cursors;
+    h->landings = g->landings;
     h->gate = g->fabric->clock == SOFTNIC_REAL ? g->gate : nullptr;
 }
 
@@ -310,15 +354,57 @@ const char *gda_order_host(gda_order order) {
     }
 }
 
+const char *gda_order_ptx(gda_order order) {
+    switch (order) {
+    case gda_order::none:
+        return "st.relaxed.sys dbr, st.relaxed.sys bell; NIC held";
+    case gda_order::gpu_fence:
+        return "fence.acq_rel.gpu, st.relaxed.sys dbr, st.relaxed.sys bell";
+    case gda_order::gpu_fence_dbr:
+        return "fence.acq_rel.gpu, st.relaxed.sys dbr, fence.acq_rel.gpu, st.relaxed.sys bell";
+    case gda_order::gpu_release:
+        return "st.release.gpu dbr, st.release.gpu bell";
+    case gda_order::threadfence:
+        return "__threadfence(), st.relaxed.sys dbr, __threadfence(), st.relaxed.sys bell";
+    case gda_order::sys_release:
+        return "st.release.sys dbr, st.release.sys bell";
+    default:
+        return "__threadfence_system(), st.relaxed.sys dbr, __threadfence_system(), st.relaxed.sys bell";
+    }
+}
+
+static bool beyond_gpu(gda_order order) {
+    return order == gda_order::sys_release || order == gda_order::sys_fence;
+}
+
+static std::string order_name(gda_order order) {
+    const char *names = GDA_ORDERS;
+    for (uint32_t i = 0; i < (uint32_t)order; i++)
+        names = strchr(names, '|') + 1;
+    return std::string(names, strcspn(names, "|"));
+}
+
 void gda_facts(const gda *g, gic::Facts *facts) {
     gda_fabric_facts(g->fabric, facts);
-    facts->set("order.host", gda_order_host(g->attr.order));
+    if (g->fabric->gpu) {
+        facts->set("order.ptx", gda_order_ptx(g->attr.order));
+        // What orders for the GPU does not order for a processor that reads behind its PCIe: under load the record
+        // overtakes the WQE it announces, which the engine finds stale.
+        if (!beyond_gpu(g->attr.order))
+            facts->set("unsafe", "order=" + order_name(g->attr.order) +
+                                     ": its scope is the GPU, and a processor (engine=cpu) reads the queues");
+        facts->set("queue", std::string("host"));
+    } else {
+        facts->set("order.host", gda_order_host(g->attr.order));
+    }
+    facts->set("order", order_name(g->attr.order));
     if (g->attr.order == gda_order::none)
         facts->set("unsafe", "order=none");
     facts->set("inline_max", g->attr.inline_max);
     if (g->agents) {
         facts->set("agents", g->agents);
-        facts->set("runnable_threads", g->agents + g->fabric->workers + (g->attr.order == gda_order::none));
+        const uint32_t agents = g->fabric->gpu ? 1 : g->agents; // one thread waits for the kernel
+        facts->set("runnable_threads", agents + g->fabric->workers + (g->attr.order == gda_order::none));
     }
 }
 

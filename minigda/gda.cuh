@@ -54,6 +54,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
         if (S == gda_sharing::warp && h_.choices.inline_max <= GDA_INLINE_ONE_BLOCK &&
             !h_.choices.inline_only)
             return put_group(peer, n, message);
+        GIC_ROLLED
         for (uint32_t i = 0; i < n; i++) {
             const gic::Message m = message(i);
             if (int s = put(peer, m.dst, m.src, m.bytes))
@@ -127,7 +128,8 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
         uint64_t old = 0;
         int status = lead(peer, [&] {
             int s = post(1, 1, [&](uint64_t at) {
-                gda_write_fetch_add(place_, at, this->flags_of(at, true), off, add, h_.cursor_key, landing());
+                gda_write_fetch_add(place_, at, this->flags_of(at, true), off, add, h_.landing_key,
+                                    landing());
             });
             if (s == gic::OK && (s = this->ring_own()) == gic::OK &&
                 (s = this->wait_completed(c_.last)) == gic::OK)
@@ -158,12 +160,14 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     GDA_COLD int quiet() {
         // From the peer it is turned to on: that one's place need not be written back twice.
         const uint32_t first = peer_ == base::nobody ? 0 : peer_;
+        GIC_ROLLED
         for (uint32_t i = 0; i < h_.nranks; i++)
             if (int s = lead((first + i) % h_.nranks, [&] { return this->complete_own(); }))
                 return s;
         if (h_.choices.scope == gda_scope::qp)
             return gic::OK;
         return together([&] {
+            GIC_ROLLED
             for (uint32_t peer = 0; peer < h_.nranks; peer++)
                 if (int s = this->complete_peer(peer))
                     return s;
@@ -179,6 +183,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
                 return s;
         if (!gic::broadcast(self_, behind_))
             return gic::OK;
+        GIC_ROLLED
         for (uint32_t i = 0; i < h_.nranks; i++)
             if (int s = lead(i, [&] { return this->ring_own(); }))
                 return s;
@@ -245,10 +250,10 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     }
 
     GIC_DEVICE void write_signal(uint64_t at, uint64_t sig, uint64_t add) {
-        gda_write_fetch_add(place_, at, this->flags_of(at), sig, add, h_.cursor_key, landing());
+        gda_write_fetch_add(place_, at, this->flags_of(at), sig, add, h_.landing_key, landing());
         c_.unordered = 1;
     }
-    GIC_DEVICE uint64_t landing() const { return (uint64_t)(uintptr_t) & this->cursor_of(peer_)->landing; }
+    GIC_DEVICE uint64_t landing() const { return (uint64_t)(uintptr_t)this->landing_at(peer_); }
 
     // n single-block puts by one reservation, built by all lanes, published and rung once.
     template <class F> GIC_DEVICE int put_group(uint32_t peer, uint32_t n, F message) {
@@ -263,6 +268,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
         const uint32_t since = gic::broadcast(self_, c_.since), every = h_.choices.signal_every;
         const uint32_t fence = gic::broadcast(self_, c_.fence);
         bool refused = false;
+        GIC_ROLLED
         for (uint32_t i = gic::lane_first(self_); i < n; i += gic::lane_step(self_)) {
             const gic::Message m = message(i);
             uint32_t flags = fence && i == 0 ? gda_flags(MLX5_CTRL_FENCE) : 0;

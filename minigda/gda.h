@@ -22,13 +22,16 @@ struct gda_attr {
 struct gda {
     struct gda_attr attr;
     struct gda_fabric *fabric;
-    gda_queue *queues;
-    gda_cursor *cursors;
+    // Between launches the host's copies are the state. With a GPU a launch works on its own copies, in GPU memory:
+    // gda_begin uploads, gda_end downloads. Landings and the gate are shared, in host memory.
+    gda_queue *queues, *device_queues;
+    gda_cursor *cursors, *device_cursors;
+    gda_landing *landings;
     gda_gate *gate;
-    uint32_t cursor_key, agents_max; // agents there are cursors for
-    uint32_t agents;                 // of the last launch
-    uint64_t slot_waits;             // of cursors that were replaced
-    bool broken;                     // the last launch failed: the queues' state is unknown
+    uint32_t landing_key, agents_max; // agents there are cursors for
+    uint32_t agents;                  // of the last launch
+    uint64_t slot_waits;              // of cursors that were replaced
+    bool broken;                      // the last launch failed: the queues' state is unknown
     bool monitoring;
     uint32_t stop_monitor;
     pthread_t monitor;
@@ -64,6 +67,7 @@ void gda_counters(const struct gda *gda, gic::Counters *counters);
 #define GDA_SHARINGS "exclusive|lock|handoff|warp"
 #define GDA_SCOPES "qp|peer|all"
 const char *gda_order_host(gda_order order); // what it becomes on device=host
+const char *gda_order_ptx(gda_order order);  // and on device=cuda
 
 template <gda_order O, gda_sharing S> gda_handle<O, S> gda_handle_of(const struct gda *gda) {
     gda_handle<O, S> h{};
@@ -72,8 +76,9 @@ template <gda_order O, gda_sharing S> gda_handle<O, S> gda_handle_of(const struc
 }
 
 // Calls f.template operator()<O, S>() for the choices in `attr`. One type per rung under exclusive sharing, the
-// minimal path; one per way of sharing otherwise.
-template <class F> int gda_dispatch(const struct gda_attr &attr, F f) {
+// minimal path; one per way of sharing otherwise. `by_rung` false: one type for all rungs there too, for kernels
+// in which a branch per announcement is nothing, or that a compiler should not build seven times.
+template <class F> int gda_dispatch(const struct gda_attr &attr, F f, bool by_rung = true) {
     using o = gda_order;
     switch (attr.sharing) {
     case gda_sharing::lock:
@@ -86,6 +91,8 @@ template <class F> int gda_dispatch(const struct gda_attr &attr, F f) {
         break;
     }
     constexpr gda_sharing own = gda_sharing::exclusive;
+    if (!by_rung)
+        return f.template operator()<o::runtime, own>();
     switch (attr.order) {
     case o::none:
         return f.template operator()<o::none, own>();

@@ -1,5 +1,7 @@
 #include "minigda/gda_host.h"
 
+#include "backends/abi/probe.h"
+
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,7 +13,7 @@ const struct gic_key nic_keys[] = {
     {"engine", "cpu", "cpu|gpu", "who processes the queues"},
     {"profile", "none", "", "NIC model"},
     {"threads", "1", "1..64", "engine threads per rank"},
-    {"watch", "bell", "bell|dbr", "what the engine polls"},
+    {"watch", "auto", "auto|bell|dbr", "what the engine polls; auto: bell, of CUDA threads dbr"},
     {"doorbell", "host", "host|gpu", "where the doorbell word lives"},
     {"trace", "off", "off|on", "keep every doorbell, WQE and CQE"},
 };
@@ -44,11 +46,22 @@ bool power_of_two(uint32_t n) { return n && (n & (n - 1)) == 0; }
 
 } // namespace
 
+const char *gda_fabric_watch(const struct gic_open *open) {
+    const char *given = gic::kv_find(open->nic_config, open->nic_config_count, "watch");
+    if (given && strcmp(given, "auto") != 0)
+        return given;
+    return strncmp(open->device, "cuda", 4) == 0 ? "dbr" : "bell";
+}
+
 int gda_fabric_probe(const struct gic_open *open) {
-    if (strncmp(open->device, "cuda", 4) == 0)
+    const bool cuda = strncmp(open->device, "cuda", 4) == 0;
+    if (cuda && !gic::Gpu::built())
         return gic::fail(-ENOTSUP, "device=%s: built without CUDA", open->device);
-    if (strcmp(open->device, "host") != 0)
+    if (!cuda && strcmp(open->device, "host") != 0)
         return gic::fail(-EINVAL, "device=%s: want host or cuda:N", open->device);
+    if (cuda)
+        if (int rc = gic::probe_cuda("device=cuda", open->device))
+            return rc;
     if (strcmp(open->nic, "none") == 0)
         return gic::fail(-ENOTSUP, "nic=none: a floor posts to a NIC; use --nic soft");
     if (strcmp(open->nic, "soft") != 0)
@@ -57,10 +70,11 @@ int gda_fabric_probe(const struct gic_open *open) {
     gic::Config nic(nic_keys, sizeof nic_keys / sizeof *nic_keys, &view);
     if (int rc = nic.check())
         return rc;
-    if (strcmp(nic.text("engine"), "cpu") != 0)
-        return gic::fail(-ENOTSUP, "engine=%s: needs a CUDA device", nic.text("engine"));
-    if (strcmp(nic.text("doorbell"), "host") != 0)
-        return gic::fail(-ENOTSUP, "doorbell=%s: needs a CUDA device", nic.text("doorbell"));
+    for (const char *key : {"engine", "doorbell"}) // queues and doorbells in GPU memory are for its engine
+        if (strcmp(nic.text(key), "gpu") == 0)
+            return cuda ? gic::fail(-ENOTSUP, "%s=gpu: softnic has no GPU engine yet; want %s=%s", key, key,
+                                    strcmp(key, "engine") ? "host" : "cpu")
+                        : gic::fail(-ENOTSUP, "%s=gpu: needs a CUDA device", key);
     struct softnic_profile profile;
     if (softnic_profile_find(nic.text("profile"), &profile) != 0) {
         std::string known;
@@ -70,6 +84,39 @@ int gda_fabric_probe(const struct gic_open *open) {
     }
     return 0;
 }
+
+namespace {
+
+// Collective. Ranks that share a device run beside each other only under MPS; without it the driver gives each the
+// whole device for milliseconds in turn, and every time taken is of that.
+int open_gpu(gda_fabric *f, const struct gic_open *open) {
+    int rc = gic::Gpu::open(open->device, &f->gpu);
+    // All take part in the exchange, also those that have no device: the others must not wait for them.
+    const std::string said = gic::error_text();
+    char mine[16] = {}, none[16] = {};
+    if (rc == 0)
+        memcpy(mine, f->gpu->uuid().data(), sizeof mine);
+    std::vector<char> all(sizeof mine * f->nranks);
+    if (int failed = comm_gather(f, mine, all.data(), sizeof mine, "GPU identities"))
+        return failed;
+    if (rc)
+        return gic::fail(rc, "%s", said.c_str());
+    uint32_t sharers = 0;
+    for (uint32_t r = 0; r < f->nranks; r++) {
+        if (memcmp(&all[sizeof mine * r], none, sizeof none) == 0)
+            return gic::fail(-ENOTSUP, "rank %u has no CUDA device", r);
+        sharers += memcmp(&all[sizeof mine * r], mine, sizeof mine) == 0;
+    }
+    f->gpu->set_sharers(sharers);
+    if (sharers > 1 && !f->gpu->mps())
+        return gic::fail(-ENOTSUP,
+                         "%u ranks on one %s without MPS would be time-sliced, and no time taken would mean "
+                         "anything: start nvidia-cuda-mps-control -d, or use a GPU for each rank",
+                         sharers, f->gpu->name().c_str());
+    return 0;
+}
+
+} // namespace
 
 int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint32_t max_qps,
                     struct gda_fabric **fabric_p) {
@@ -84,7 +131,7 @@ int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint3
     f->clock = clock;
     f->workers = nic.u32("threads");
     f->profile = nic.text("profile");
-    f->watch = nic.text("watch");
+    f->watch = gda_fabric_watch(open);
     f->doorbell = nic.text("doorbell");
     f->trace = "off";
     if (strcmp(nic.text("trace"), "on") == 0) {
@@ -92,6 +139,12 @@ int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint3
         f->trace =
             std::string(dir ? dir : ".") + "/" + open->job + "-nic" + std::to_string(f->rank) + ".trace";
     }
+
+    if (strncmp(open->device, "cuda", 4) == 0)
+        if (int rc = open_gpu(f, open)) {
+            gda_fabric_close(f);
+            return rc;
+        }
 
     struct softnic_attr attr = {};
     attr.job = open->job;
@@ -119,9 +172,10 @@ int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint3
 void gda_fabric_close(struct gda_fabric *f) {
     if (!f)
         return;
+    f->gpu.reset(); // while what it has mapped is still there
     if (f->nic && f->trace != "off" && softnic_trace_save(f->nic, f->trace.c_str()) != 0)
         fprintf(stderr, "gic: rank %u: %s\n", f->rank, softnic_error());
-    softnic_destroy(f->nic); // first: the engine must not look at queues that are gone
+    softnic_destroy(f->nic); // next: the engine must not look at queues that are gone
     for (const gda_block &b : f->blocks)
         munmap(b.addr, b.bytes);
     delete f;
@@ -142,7 +196,7 @@ int gda_fabric_alloc(struct gda_fabric *f, size_t bytes, void **addr_p, uint32_t
     }
     f->blocks.push_back(block);
     *addr_p = addr;
-    return 0;
+    return f->gpu ? f->gpu->map(addr, size) : 0;
 }
 
 namespace {
@@ -235,6 +289,8 @@ int gda_fabric_window(struct gda_fabric *f, uint64_t bytes) {
             return gic::fail(rc, "deregister window: %s", softnic_error());
         void *old = f->window;
         f->window = nullptr;
+        if (int rc = f->gpu ? f->gpu->unmap(old) : 0)
+            return rc;
         if (int rc = softnic_mem_free(f->nic, old))
             return gic::fail(rc, "free window: %s", softnic_error());
     }
@@ -248,6 +304,8 @@ int gda_fabric_window(struct gda_fabric *f, uint64_t bytes) {
     }
     f->window = (uint8_t *)addr;
     f->window_bytes = bytes;
+    if (int rc = f->gpu ? f->gpu->map(addr, round_up(bytes, page)) : 0)
+        return rc;
     const gda_peer mine{(uint64_t)(uintptr_t)addr, f->window_key};
     f->peers.resize(f->nranks);
     return comm_gather(f, &mine, f->peers.data(), sizeof mine, "window");
@@ -308,6 +366,17 @@ void gda_fabric_facts(const struct gda_fabric *f, gic::Facts *facts) {
     facts->set("doorbell", f->doorbell);
     facts->set("profile", f->profile);
     facts->set("trace", f->trace);
+    if (f->gpu) {
+        const gic::GpuShape &s = f->gpu->shape;
+        facts->set("gpu", f->gpu->name());
+        facts->set("gpu.mps", std::string(f->gpu->mps() ? "yes" : "no"));
+        facts->set("gpu.ranks", f->gpu->sharers());
+        facts->set("kernel.blocks", s.blocks);
+        facts->set("kernel.threads", s.threads);
+        facts->set("kernel.registers", s.registers);
+        facts->set("kernel.local_bytes", s.local_bytes);
+        facts->set("kernel.multiprocessor", s.multiprocessor);
+    }
 }
 
 void gda_fabric_counters(struct gda_fabric *f, gic::Counters *counters) {

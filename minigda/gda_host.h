@@ -11,6 +11,7 @@
 #define MINIGDA_GDA_HOST_H
 
 #include "backends/abi/adapter.cuh"
+#include "backends/abi/gpu.h"
 #include "minigda/mlx5/mlx5.h"
 #include "minigda/softnic/softnic.h"
 
@@ -48,6 +49,7 @@ struct gda_fabric {
     const struct gic_comm *comm; // the harness' own, until close
     struct softnic *nic;
     enum softnic_clock clock;
+    std::unique_ptr<gic::Gpu> gpu; // device=cuda: all memory below is mapped for it, under the same addresses
 
     uint8_t *window; // this rank's; nullptr before gda_fabric_window
     uint64_t window_bytes;
@@ -71,6 +73,10 @@ struct gda_fabric {
 // Can a fabric be made from these parameters (device, nic, nic_config)? Creates nothing. -ENOTSUP or -EINVAL.
 int gda_fabric_probe(const struct gic_open *open);
 
+// What the engine is to poll: as configured, or by default the doorbell word of threads of this machine and the
+// record of CUDA threads, whose weaker orders leave the two unordered.
+const char *gda_fabric_watch(const struct gic_open *open);
+
 // Makes and starts this rank's NIC. `max_qps` bounds what gda_fabric_connect may create. SOFTNIC_VIRTUAL is
 // for tests: the caller advances the clock.
 int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint32_t max_qps,
@@ -89,7 +95,7 @@ int gda_fabric_window(struct gda_fabric *fabric, uint64_t bytes);
 int gda_fabric_write(struct gda_fabric *fabric, uint64_t offset, const void *src, size_t bytes);
 int gda_fabric_read(struct gda_fabric *fabric, uint64_t offset, void *dst, size_t bytes);
 
-// Zeroed, page-aligned memory of this rank that device threads and the NIC can reach, registered for local
+// Zeroed, page-aligned host memory of this rank that device threads and the NIC can reach, registered for local
 // writes when `key_p` is given. Lives until close.
 int gda_fabric_alloc(struct gda_fabric *fabric, size_t bytes, void **addr_p, uint32_t *key_p);
 

@@ -15,11 +15,12 @@ struct gda_shared {
     uint8_t *window; // this rank's
     gic::Env env;
     uint32_t lanes;
-    uint32_t window_key, cursor_key;
+    uint32_t window_key, landing_key;
     gda_choices choices;
-    gda_queue *queues;   // [peer * qps + i]
-    gda_cursor *cursors; // [agent * nranks + peer]
-    gda_gate *gate;      // of order=none
+    gda_queue *queues;     // [peer * qps + i]
+    gda_cursor *cursors;   // [agent * nranks + peer]
+    gda_landing *landings; // as cursors
+    gda_gate *gate;        // of order=none
 };
 
 template <gda_order O, gda_sharing S> class gda_poster {
@@ -39,6 +40,9 @@ template <gda_order O, gda_sharing S> class gda_poster {
     GIC_DEVICE gda_cursor *cursor_of(uint32_t peer) const {
         return h_.cursors + (size_t)self_.agent * h_.nranks + peer;
     }
+    GIC_DEVICE uint64_t *landing_at(uint32_t peer) const {
+        return &h_.landings[(size_t)self_.agent * h_.nranks + peer].old;
+    }
 
     // Turns to `peer`: all lanes know its queue, lane 0 alone keeps the cursor.
     GIC_DEVICE int turn_to(uint32_t peer) { return peer == peer_ ? (int)gic::OK : change_peer(peer); }
@@ -49,7 +53,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
         peer_ = peer;
         q_ = queue_of(peer);
         place_ = gda_place{q_->blocks,          q_->depth - 1, q_->qpn, mlx5_ctrl_word1(q_->qpn, 0),
-                           mlx5_be32(q_->rkey), q_->remote};
+                           mlx5_be32(q_->rkey), q_->remote,    q_->dbr, q_->bell};
         c_ = *cursor_of(peer);
         return gic::OK;
     }
@@ -160,20 +164,20 @@ template <gda_order O, gda_sharing S> class gda_poster {
         }
     }
 
-    GIC_DEVICE void announce(gda_queue *q, uint64_t next, uint32_t qpn) const {
+    GIC_DEVICE void announce(uint32_t *dbr, uint64_t *bell, uint64_t next, uint32_t qpn) const {
         if constexpr (O == gda_order::runtime)
-            gda_announce_as(h_.choices.order, q->dbr, q->bell, next, qpn);
+            gda_announce_as(h_.choices.order, dbr, bell, next, qpn);
         else
-            gda_announce<O>(q->dbr, q->bell, next, qpn);
+            gda_announce<O>(dbr, bell, next, qpn);
     }
     GIC_DEVICE void announce_own() {
-        announce(q_, c_.next, place_.qpn);
+        announce(place_.dbr, place_.bell, c_.next, place_.qpn);
         c_.pending = 0;
         c_.doorbells++;
         note_signaled();
     }
     GIC_DEVICE void announce_locked(gda_queue *q, uint64_t next) const {
-        announce(q, next, q->qpn);
+        announce(q->dbr, q->bell, next, q->qpn);
         q->rung = next;
         q->doorbells++;
     }
@@ -326,6 +330,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
     }
     GDA_COLD int complete_peer(uint32_t peer) {
         gda_queue *own = queue_of(peer);
+        GIC_ROLLED
         for (uint32_t i = 0; i < h_.choices.qps; i++) {
             gda_queue *q = h_.queues + (size_t)peer * h_.choices.qps + i;
             if (q != own)

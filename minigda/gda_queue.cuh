@@ -91,7 +91,6 @@ struct alignas(64) gda_queue {
 // One agent's place at one peer: its own, written back when it turns to another peer. Under exclusive sharing
 // it holds the queue's indices and lives as long as the queue.
 struct alignas(64) gda_cursor {
-    uint64_t landing;    // the NIC puts old values of atomics here (registered memory)
     uint64_t next;       // exclusive: last posted block + 1
     uint64_t cons;       // exclusive: as gda_queue.cons
     uint64_t last;       // index of the last WQE posted here + 1; 0: none yet
@@ -102,6 +101,11 @@ struct alignas(64) gda_cursor {
     uint32_t pending;    // WQEs posted after the last doorbell that this agent rang or asked for
     uint32_t unordered;  // 1: reads or atomics may be outstanding, which fence() must order
     uint32_t fence;      // 1: the next WQE waits for them
+};
+
+// Where the NIC puts the old values of one agent's atomics at one peer: registered memory, in a line of its own.
+struct alignas(64) gda_landing {
+    uint64_t old;
 };
 
 #endif

@@ -27,6 +27,9 @@ struct gda_place {
     uint32_t qpn_word;  // mlx5_ctrl_word1 without its segment count
     uint32_t rkey_word; // mlx5_raddr_seg.rkey
     uint64_t remote;    // the peer's window
+    // Here too: on a GPU a fence makes the next look at the queue's own a miss.
+    uint32_t *dbr;
+    uint64_t *bell;
 
     GIC_DEVICE gda_segment *at(uint64_t index) const {
         return (gda_segment *)(blocks + (size_t)((uint32_t)index & mask) * MLX5_BB);
@@ -92,6 +95,7 @@ GIC_DEVICE void gda_write_inline(const gda_place &q, uint64_t index, uint32_t fl
     uint32_t w[4] = {mlx5_be32(bytes | MLX5_INLINE), 0, 0, 0};
     uint32_t room = 12;
     uint8_t *to = (uint8_t *)(w + 1);
+    GIC_ROLLED
     for (uint32_t i = 2; i < ds; i++) {
         const uint32_t n = bytes < room ? bytes : room;
         gic::copy(to, src, n);

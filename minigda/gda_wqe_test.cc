@@ -131,7 +131,7 @@ void check_values_and_atomics() {
     gda_attr a = defaults();
     a.signal_every = 4;
     Setup s(a);
-    const uint64_t landing = (uint64_t)(uintptr_t)&s.g->cursors[1].landing;
+    const uint64_t landing = (uint64_t)(uintptr_t)&s.g->landings[1].old;
     Agent agent(s.h, gic::Self{0, 1, 0, 1});
     MUST(agent.put_value(1, 0x40, 0x1122334455667788, 8));
     auto f = s.head(0, write_op, 3, 0, s.remote + 0x40);
@@ -149,7 +149,7 @@ void check_values_and_atomics() {
     f = s.head(2, fetch_add_op, 4, 0, s.remote + 0x80);
     f.push_back({32, 8, 5});
     f.push_back({48, 4, 8});
-    f.push_back({52, 4, s.g->cursor_key});
+    f.push_back({52, 4, s.g->landing_key});
     f.push_back({56, 8, landing});
     expect(s.g, 1, 2, 64, f, "signal");
     MUST(agent.get(1, 0x3000, 0x4000, 256)); // the fourth: signaled
@@ -170,7 +170,7 @@ void check_values_and_atomics() {
     f = s.head(5, fetch_add_op, 4, signaled, s.remote + 0x88);
     f.push_back({32, 8, 9});
     f.push_back({48, 4, 8});
-    f.push_back({52, 4, s.g->cursor_key});
+    f.push_back({52, 4, s.g->landing_key});
     f.push_back({56, 8, landing});
     expect(s.g, 1, 5, 64, f, "fetch_add");
     MUST(agent.put_value(1, 0x40, 1, 1));

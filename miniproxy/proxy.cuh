@@ -59,6 +59,7 @@ struct Rings {
     uint32_t shift;        // log2 of the slots per ring
     uint32_t put_max;      // bytes of one put
     uint32_t shared;       // agents may share a ring
+    uint32_t posted;       // nothing orders the payload of a put (GPU only)
 };
 
 template <Handoff F> struct Handle {
@@ -205,7 +206,8 @@ template <Handoff F> class Handle<F>::Agent {
     }
 
     GIC_DEVICE void write(uint64_t index, const Fields &f) {
-        publish<F>(slots_ + (index & (depth() - 1)), pack(f), phase_of(index, h_.rings.shift));
+        publish<F>(slots_ + (index & (depth() - 1)), pack(f), phase_of(index, h_.rings.shift),
+                   h_.rings.posted);
     }
 
     GIC_DEVICE int post(const Fields &f) {

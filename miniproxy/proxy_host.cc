@@ -79,7 +79,14 @@ int Host::allocate() {
     values_ = (uint64_t *)values;
     r.slots = (Descriptor *)slots;
     r.progress = (Progress *)progress;
-    r.producer = (Producer *)producer;
+    r.producer = device_producer_ = (Producer *)producer;
+    r.posted = attr_.posted;
+    if (fabric_->gpu) {
+        void *device;
+        if ((rc = fabric_->gpu->alloc(sizeof(Producer) * r.count, &device)) != 0)
+            return rc;
+        device_producer_ = (Producer *)device;
+    }
     r.open = (uint8_t *)open;
     r.results = (uint64_t *)results;
     return 0;
@@ -93,6 +100,18 @@ int Host::start() {
 }
 
 size_t Host::step(uint32_t worker) { return workers_.at(worker)->step(); }
+
+int Host::begin() {
+    if (!fabric_->gpu)
+        return 0;
+    return fabric_->gpu->upload(device_producer_, rings_.producer, sizeof(Producer) * rings_.count);
+}
+
+int Host::end() {
+    if (!fabric_->gpu)
+        return 0;
+    return fabric_->gpu->download(rings_.producer, device_producer_, sizeof(Producer) * rings_.count);
+}
 
 int Host::drain(const gic::Env &env) {
     for (uint32_t r = 0; r < rings_.count; r++) {

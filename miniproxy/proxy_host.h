@@ -40,6 +40,9 @@ struct Attr {
     uint32_t inline_max;
     bool inline_only; // larger puts are refused instead of pointed to
     bool shared;      // agents may share a ring
+    // Device code on a GPU: a put is handed over behind no order, so what the kernel itself wrote must have been
+    // ordered by it (gpu_visible) before. The worker sees the descriptor itself whole in any case.
+    bool posted = false;
 };
 
 // Since the Host was made.
@@ -63,6 +66,10 @@ class Host {
     // seen.
     size_t step(uint32_t worker);
 
+    // Before and after a launch on a GPU, whose producers live in its memory. Nothing without one.
+    int begin();
+    int end();
+
     // Wait until all that was ever handed over is complete. OK, ERR_IO, ERR_TIMEOUT or ERR_CANCELED.
     int drain(const gic::Env &env);
 
@@ -71,7 +78,9 @@ class Host {
 
     // For one launch; made anew after the fabric's window has been replaced.
     template <Handoff F> Handle<F> handle(const gic::Env &env, uint32_t lanes) const {
-        return Handle<F>{fabric_->rank, fabric_->nranks, fabric_->window, env, lanes, rings_};
+        Handle<F> h{fabric_->rank, fabric_->nranks, fabric_->window, env, lanes, rings_};
+        h.rings.producer = device_producer_;
+        return h;
     }
 
   private:
@@ -83,6 +92,7 @@ class Host {
     struct gda_fabric *fabric_;
     Attr attr_;
     Rings rings_{};
+    Producer *device_producer_ = nullptr; // rings_.producer, or the GPU's copy
     uint32_t results_key_ = 0;
     uint64_t *values_ =
         nullptr; // by worker, peer and block of the send queue; only where nothing goes inline

@@ -295,8 +295,8 @@ bool Host::Worker::build(Queue &q, const Fields &f, uint64_t immediate) {
     }
     const struct gda_peer &peer = fabric_->peers[f.peer];
     const gda_place to = {
-        q.qp->sq,   q.qp->depth - 1, q.qp->qpn, mlx5_ctrl_word1(q.qp->qpn, 0), mlx5_be32(peer.rkey),
-        peer.window};
+        q.qp->sq,    q.qp->depth - 1, q.qp->qpn, mlx5_ctrl_word1(q.qp->qpn, 0), mlx5_be32(peer.rkey),
+        peer.window, nullptr,         nullptr}; // it rings by itself
     const uint64_t at = q.prod_idx, theirs = f.op == Op::get ? f.src : f.dst;
     const uint32_t flags = gda_flags(q.fence ? MLX5_CTRL_FENCE : 0);
     if (is_atomic) {

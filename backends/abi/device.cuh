@@ -51,6 +51,9 @@
 #include <cuda/atomic>
 #define GIC_DEVICE __device__ __forceinline__
 #define GIC_HD __host__ __device__ __forceinline__
+// Before a loop whose body holds operations of an agent: a GPU inlines them all, and copies of them cost compile
+// time and instruction cache.
+#define GIC_ROLLED _Pragma("unroll 1")
 #else
 #include <sched.h>
 #include <string.h>
@@ -60,6 +63,7 @@
 #endif
 #define GIC_DEVICE inline
 #define GIC_HD inline
+#define GIC_ROLLED
 #endif
 
 namespace gic {
@@ -141,7 +145,11 @@ GIC_DEVICE uint64_t globaltimer() {
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
     return t;
 }
-GIC_DEVICE void pause(uint32_t) { __nanosleep(20); }
+// A failed poll. The first ones go on at once: most polls read host memory, which takes long enough.
+GIC_DEVICE void pause(uint32_t polls) {
+    if (polls >= 64)
+        __nanosleep(20);
+}
 GIC_DEVICE void sync_lanes(const Self &s) {
     if (s.lanes > 1)
         __syncwarp();

@@ -16,6 +16,7 @@
 
 #include "backend.h"
 #include "device.cuh"
+#include "gpu.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -25,7 +26,9 @@
 #include <string.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace gic {
@@ -101,34 +104,57 @@ class Inputs {
     std::string first_;
 };
 
-// Arrays the kernel reads and writes, freed after the run. On the host device memory and host memory are one.
+// Arrays the kernel reads and writes, freed after the run: in host memory, or with a Gpu in its memory, where the
+// host reaches them by upload() and download() alone. A failed call throws what error_text() says.
 class Arena {
   public:
-    Arena() = default;
+    explicit Arena(Gpu *gpu = nullptr) : gpu_(gpu) {}
     Arena(const Arena &) = delete;
     Arena &operator=(const Arena &) = delete;
     ~Arena() {
         for (void *p : blocks_)
-            free(p);
+            if (gpu_)
+                gpu_->free(p);
+            else
+                free(p);
     }
     template <class T> T *array(size_t n) { // zeroed, 64-byte aligned
-        size_t bytes = ((n ? n : 1) * sizeof(T) + 63) & ~(size_t)63;
-        void *p = aligned_alloc(64, bytes);
-        if (!p)
-            throw std::bad_alloc();
-        memset(p, 0, bytes);
+        const size_t bytes = ((n ? n : 1) * sizeof(T) + 63) & ~(size_t)63;
+        void *p = nullptr;
+        if (gpu_) {
+            must(gpu_->alloc(bytes, &p));
+        } else {
+            p = aligned_alloc(64, bytes);
+            if (!p)
+                throw std::bad_alloc();
+            memset(p, 0, bytes);
+        }
         blocks_.push_back(p);
         return static_cast<T *>(p);
     }
     template <class T> T *upload(const T *src, size_t n) {
         T *p = array<T>(n);
-        if (n)
+        if (n && gpu_)
+            must(gpu_->upload(p, src, n * sizeof(T)));
+        else if (n)
             memcpy(p, src, n * sizeof(T));
         return p;
     }
-    template <class T> std::vector<T> download(const T *p, size_t n) { return std::vector<T>(p, p + n); }
+    template <class T> std::vector<T> download(const T *p, size_t n) {
+        if (!gpu_)
+            return std::vector<T>(p, p + n);
+        std::vector<T> v(n);
+        if (n)
+            must(gpu_->download(v.data(), p, n * sizeof(T)));
+        return v;
+    }
 
   private:
+    static void must(int rc) {
+        if (rc)
+            throw std::runtime_error(error_text());
+    }
+    Gpu *gpu_;
     std::vector<void *> blocks_;
 };
 
@@ -238,15 +264,29 @@ template <class F> int launch_host(uint32_t agents, uint32_t lanes, F kernel) {
     return OK;
 }
 
+// Two workloads may share one kernel: a workload with a type `device_half` is launched as that one.
+template <class W, class = void> struct DeviceHalf { using type = W; };
+template <class W> struct DeviceHalf<W, std::void_t<typename W::device_half>> {
+    using type = typename W::device_half;
+};
+
+// As launch_host, on a CUDA device. Defined in kernel.cuh and instantiated where nvcc compiles it.
+template <class W, class H>
+int launch_gpu(Gpu &gpu, const H &h, const typename W::Params &p, uint32_t agents,
+               const volatile uint32_t *stop);
+
 // Parse, launch, complete, collect. `h` is the adapter's device handle.
 //   int prepare(uint32_t agents, H &h)   before the launch: size per-agent resources, or refuse (-ENOTSUP: a
 //   combination of thread count and configuration that cannot be is a skipped row, not a failure)
 //   int done(uint32_t agents, H &h, int status)   after the last agent has returned; its status is the run's
-// Each agent ends with a quiet, so that on return all that this rank posted is complete.
-template <class W, class H, class P, class D>
-int drive(H h, const struct gic_run *run, Results &results, P prepare, D done) {
+// Each agent ends with a quiet, so that on return all that this rank posted is complete. With `gpu` its threads
+// are the device threads; `stop` is then gic_open.stop (the handle has the device's own stop word). `Kernel` false:
+// no CUDA kernel has been built for these types, and `gpu` is nullptr.
+template <class W, bool Kernel = true, class H, class P, class D>
+int drive(H h, const struct gic_run *run, Results &results, P prepare, D done, Gpu *gpu = nullptr,
+          const volatile uint32_t *stop = nullptr) {
     Inputs in(run);
-    Arena mem;
+    Arena mem(gpu);
     typename W::Params p{};
     if (int rc = W::parse(in, mem, h.nranks, &p))
         return rc;
@@ -258,13 +298,26 @@ int drive(H h, const struct gic_run *run, Results &results, P prepare, D done) {
     uint32_t agents = in.agents ? in.agents : in.threads / h.lanes;
     if (int rc = prepare(agents, h))
         return rc;
-    int rc = launch_host(agents, h.lanes, [&](Self self) {
-        int status = W::template kernel<H>(h, self, p);
-        if (status != OK)
-            return status;
-        typename H::Agent agent(h, self);
-        return agent.quiet();
-    });
+    int rc;
+    if (gpu) {
+#if defined(GIC_CUDA_PLUGIN)
+        if constexpr (Kernel)
+            rc = launch_gpu<typename DeviceHalf<W>::type>(*gpu, h, p, agents, stop);
+        else
+            rc = fail(-ENOTSUP, "%s has no kernel for this configuration", W::name);
+#else
+        (void)stop;
+        rc = fail(-ENOTSUP, "built without CUDA");
+#endif
+    } else {
+        rc = launch_host(agents, h.lanes, [&](Self self) {
+            int status = W::template kernel<H>(h, self, p);
+            if (status != OK)
+                return status;
+            typename H::Agent agent(h, self);
+            return agent.quiet();
+        });
+    }
     if ((rc = done(agents, h, rc)) != 0)
         return rc;
     W::finish(p, mem, results);

@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -29,10 +30,19 @@ func TestFake(t *testing.T) {
 	TestBackend(t, fakeTarget(map[string]string{"fault": "none", "fault_rank": "0", "fault_call": "run", "fault_when": ""}))
 }
 
+// device is where the floors' device threads run: threads of this machine, or with GIC_TEST_DEVICE=cuda:N a GPU
+// (and plugins of `make cuda` in GIC_BUILD; ranks share the GPU, so MPS must run).
+func device() string {
+	if d := os.Getenv("GIC_TEST_DEVICE"); d != "" {
+		return d
+	}
+	return "host"
+}
+
 func softTarget(t *testing.T, name string, threaded map[string]string) Target {
 	path := Built(t, "lib"+name+".so")
-	return Target{Name: name, Open: func() (backends.Backend, error) { return plugin.Load(path) }, Device: "host", NIC: "soft",
-		NICConfig: map[string]string{"engine": "cpu", "profile": "none", "threads": "1", "watch": "bell", "doorbell": "host", "trace": "off"},
+	return Target{Name: name, Open: func() (backends.Backend, error) { return plugin.Load(path) }, Device: device(), NIC: "soft",
+		NICConfig: map[string]string{"engine": "cpu", "profile": "none", "threads": "1", "watch": "auto", "doorbell": "host", "trace": "off"},
 		Threaded:  threaded, Workloads: works, Largest: map[string]int{"inline=on": 972}}
 }
 

@@ -18,7 +18,10 @@ constexpr const char *version = "1";
 const struct gic_key keys[] = {
     {"qps", "1", "1..528", "queue pairs per peer; agent a posts to QP a % qps"},
     {"batch", "1", "1..256", "WQEs per doorbell"},
-    {"order", "gpu-fence", GDA_ORDERS, "ordering before the doorbell (none: issue only, unsafe)"},
+    {"order", "auto", "auto|" GDA_ORDERS,
+     "ordering before the doorbell; auto: the cheapest safe one, gpu-fence, or sys-release where CUDA "
+     "threads post "
+     "to a NIC that is a thread of this machine (none: issue only, unsafe)"},
     {"inline", "auto", "auto|on|off", "payload in the WQE: up to inline_limit, always, never"},
     {"inline_limit", "28", "8..972", "largest payload that inline=auto puts into the WQE, in bytes"},
     {"sharing", "exclusive", GDA_SHARINGS, "who may post to one QP"},
@@ -28,11 +31,13 @@ const struct gic_key keys[] = {
 };
 constexpr uint32_t key_count = sizeof keys / sizeof *keys;
 
-gda_attr attr_of(const gic::Config &c) {
+gda_attr attr_of(const gic::Config &c, bool cuda) {
     gda_attr a{};
     a.qps = c.u32("qps");
     a.batch = c.u32("batch");
-    a.order = (gda_order)c.choice("order");
+    a.order = c.choice("order") ? (gda_order)(c.choice("order") - 1)
+              : cuda            ? gda_order::sys_release
+                                : gda_order::gpu_fence;
     a.sharing = (gda_sharing)c.choice("sharing");
     a.scope = (gda_scope)c.choice("scope");
     a.signal_every = c.u32("signal_every");
@@ -49,10 +54,17 @@ int check(const struct gic_open *open, gda_attr *attr_p) {
     gic::Config config(keys, key_count, open);
     if (int rc = config.check())
         return rc;
-    *attr_p = attr_of(config);
+    *attr_p = attr_of(config, strncmp(open->device, "cuda", 4) == 0);
     if (int rc = gda_check(attr_p))
         return rc;
-    return gda_fabric_probe(open);
+    if (int rc = gda_fabric_probe(open))
+        return rc;
+    // On a GPU nothing orders the record before the bell then, and the engine takes the index from the record.
+    if (attr_p->order == gda_order::gpu_fence && strncmp(open->device, "cuda", 4) == 0 &&
+        strcmp(gda_fabric_watch(open), "bell") == 0)
+        return gic::fail(-ENOTSUP, "order=gpu-fence does not order the doorbell record before the doorbell, "
+                                   "which watch=bell relies on; want watch=dbr");
+    return 0;
 }
 
 } // namespace
@@ -106,6 +118,9 @@ int read(struct gic_session *s, uint64_t offset, void *dst, size_t bytes) {
     return gda_fabric_read(s->g->fabric, offset, dst, bytes);
 }
 
+// On a GPU only op, which measures the rungs of Table 4, has a kernel for each of them.
+template <class W> constexpr bool rungs = std::is_same_v<W, op_workload>;
+
 // One workload on the handle type that the session's choices ask for.
 template <class W> struct OnHandle {
     struct gic_session *s;
@@ -119,14 +134,19 @@ template <class W> struct OnHandle {
             return rc;
         };
         auto done = [this](uint32_t, H &, int status) { return gda_end(s->g, status); };
-        return gic::drive<W>(gda_handle_of<O, S>(s->g), run, s->results, prepare, done);
+        // The kernels of minigda_cuda.cu.
+        constexpr bool kernel = S != gda_sharing::exclusive || rungs<W> != (O == gda_order::runtime);
+        return gic::drive<W, kernel>(gda_handle_of<O, S>(s->g), run, s->results, prepare, done,
+                                     s->g->fabric->gpu.get(), s->g->stop);
     }
 };
 struct OnWorkload {
     struct gic_session *s;
     const struct gic_run *run;
 
-    template <class W> int operator()() const { return gda_dispatch(s->g->attr, OnHandle<W>{s, run}); }
+    template <class W> int operator()() const {
+        return gda_dispatch(s->g->attr, OnHandle<W>{s, run}, rungs<W> || !s->g->fabric->gpu);
+    }
 };
 
 int run(struct gic_session *s, const struct gic_run *run, struct gic_result *result_p) {
@@ -167,7 +187,11 @@ GIC_EXPORT const struct gic_backend gic_backend_v1 = {
     GIC_ABI_VERSION,
     GIC_CAP_PUT | GIC_CAP_PUT_VALUE | GIC_CAP_PUT_SIGNAL | GIC_CAP_SIGNAL | GIC_CAP_WAIT | GIC_CAP_GET |
         GIC_CAP_FETCH_ADD | GIC_CAP_FENCE | GIC_CAP_FLUSH | GIC_CAP_QUIET | GIC_CAP_GPU_VISIBLE |
-        GIC_CAP_NOTIFY | GIC_CAP_HOST_DEVICE | GIC_CAP_NIC_SOFT,
+        GIC_CAP_NOTIFY | GIC_CAP_HOST_DEVICE | GIC_CAP_NIC_SOFT
+#if defined(GIC_CUDA_PLUGIN)
+        | GIC_CAP_CUDA_DEVICE
+#endif
+    ,
     keys,
     key_count,
     {

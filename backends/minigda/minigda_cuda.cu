@@ -1,18 +1,42 @@
-// One workload on one handle of minigda as a CUDA kernel: what `make cuda-check` compiles, without a GPU, so that
-// the device half stays CUDA code. GIC_WORKLOAD is the workload's name; nothing here is linked or run.
+// One workload on the handles of minigda as CUDA kernels. The build compiles this once for each GIC_WORKLOAD (and,
+// for op, each GIC_PART), so that they compile beside each other; minigda.cu, compiled by the host compiler, refers
+// to what is instantiated here.
+//
+// rate and goodput are stream's kernel. op has a kernel for every rung of the paper's Table 4, since it measures
+// them; elsewhere the rung is a branch.
 #include "backends/abi/kernel.cuh"
 #include "minigda/gda.cuh"
 
 #include "workloads/alltoall/alltoall.cuh"
 #include "workloads/conform/conform.cuh"
-#include "workloads/goodput/goodput.cuh"
 #include "workloads/moe/moe.cuh"
 #include "workloads/op/op.cuh"
-#include "workloads/rate/rate.cuh"
+#include "workloads/stream/stream.cuh"
 
 #define GIC_JOIN_(a, b) a##b
 #define GIC_JOIN(a, b) GIC_JOIN_(a, b)
 using workload = GIC_JOIN(GIC_WORKLOAD, _workload);
-using handle = gda_handle<gda_order::gpu_fence, gda_sharing::exclusive>;
 
-template __global__ void gic_kernel<workload, handle>(handle, workload::Params, int *);
+#define GIC_KERNEL(order, sharing)                                                                           \
+    template int gic::launch_gpu<workload, gda_handle<gda_order::order, gda_sharing::sharing>>(              \
+        gic::Gpu &, const gda_handle<gda_order::order, gda_sharing::sharing> &, const workload::Params &,    \
+        uint32_t, const volatile uint32_t *);
+
+#if GIC_PART == 1
+GIC_KERNEL(runtime, lock)
+#elif GIC_PART == 2
+GIC_KERNEL(runtime, handoff)
+GIC_KERNEL(runtime, warp)
+#elif GIC_PART == 3
+GIC_KERNEL(none, exclusive)
+GIC_KERNEL(gpu_fence, exclusive)
+#elif GIC_PART == 4
+GIC_KERNEL(gpu_fence_dbr, exclusive)
+GIC_KERNEL(gpu_release, exclusive)
+#elif GIC_PART == 5
+GIC_KERNEL(threadfence, exclusive)
+GIC_KERNEL(sys_release, exclusive)
+GIC_KERNEL(sys_fence, exclusive)
+#elif GIC_PART == 6
+GIC_KERNEL(runtime, exclusive)
+#endif

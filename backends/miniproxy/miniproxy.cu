@@ -22,6 +22,9 @@ const struct gic_key keys[] = {
     {"ring_depth", "1024", "64..65536", "descriptors per ring, a power of two"},
     {"handoff", "tuned", "baseline|tuned",
      "baseline: atomic reservation, progress read every time, system-scope fence; tuned: cached, posted"},
+    {"payload", "ordered", "ordered|posted",
+     "device=cuda, handoff=tuned: the hand-off orders what the kernel wrote before, or the kernel does "
+     "itself"},
     {"workers", "1", "1..8", "CPU threads; ring r belongs to worker r mod workers"},
     {"batch", "16", "1..16", "descriptors a worker chains at most behind one doorbell"},
     {"inline", "auto", "auto|on|off", "payload in the WQE: up to inline_limit, always, never"},
@@ -43,6 +46,7 @@ proxy::Attr attr_of(const gic::Config &c) {
     a.inline_max = on ? proxy::MAX_INLINE : off ? 0 : c.u32("inline_limit");
     a.inline_only = on;
     a.shared = strcmp(c.text("ring_mode"), "shared") == 0;
+    a.posted = strcmp(c.text("payload"), "posted") == 0;
     return a;
 }
 
@@ -62,6 +66,13 @@ int probe_config(const struct gic_open *open) {
     if (tuned(c) && a.shared)
         return gic::fail(-EINVAL, "handoff=tuned with ring_mode=shared: a tuned ring has one producer; want "
                                   "ring_mode=private or handoff=baseline");
+    if (a.posted && !tuned(c))
+        return gic::fail(-EINVAL,
+                         "payload=posted with handoff=baseline: baseline fences every hand-off; want "
+                         "handoff=tuned or payload=ordered");
+    if (a.posted && strncmp(open->device, "cuda", 4) != 0)
+        return gic::fail(-ENOTSUP,
+                         "payload=posted: needs a CUDA device; a processor's stores are in order anyhow");
     if (a.workers > a.rings)
         return gic::fail(-EINVAL, "workers=%u with rings=%u: each worker needs a ring", a.workers, a.rings);
     if (strcmp(c.text("counter"), "gpu") == 0)
@@ -80,7 +91,8 @@ struct gic_session {
     proxy::Attr attr{};
     bool tuned = false;
     gic::Env env{};
-    uint32_t agents = 0; // of the last launch
+    const volatile uint32_t *stop = nullptr; // gic_open.stop
+    uint32_t agents = 0;                     // of the last launch
     gic::Results results;
     gic::Facts facts;
     gic::Counters counters;
@@ -112,6 +124,7 @@ int open_session(const struct gic_open *open, struct gic_session **session_p) {
         auto s = std::make_unique<gic_session>();
         s->attr = attr_of(c);
         s->tuned = tuned(c);
+        s->stop = open->stop;
         s->env = gic::Env{open->stop, open->timeout_ns};
         uint32_t depth = c.u32("depth"), qps = (uint32_t)open->nranks * s->attr.workers;
         if ((rc = gda_fabric_open(open, SOFTNIC_REAL, qps, &s->fabric)) ||
@@ -148,11 +161,14 @@ int prepare(struct gic_session *s, uint32_t agents) {
     if (agents > proxy::MAX_SHARED_AGENTS)
         return gic::fail(-ENOTSUP, "%u device threads: want at most %u", agents, proxy::MAX_SHARED_AGENTS);
     s->agents = agents;
-    return 0;
+    return s->host->begin();
 }
 
 // The run is over when the workers have completed what the kernel left in the rings.
 int finish(struct gic_session *s, int status) {
+    const std::string said = gic::error_text();
+    if (int rc = s->host->end())
+        return status ? gic::fail(status, "%s", said.c_str()) : rc;
     if (status == gic::OK && (status = s->host->drain(s->env)) != gic::OK)
         gic::fail(status, "complete the rings: %s", gic::status_text(status));
     std::string why = s->host->error();
@@ -164,10 +180,12 @@ template <Handoff F> struct Launch {
     const struct gic_run *run;
 
     template <class W> int operator()() {
+        gic::Gpu *gpu = s->fabric->gpu.get();
+        const gic::Env env{gpu ? gpu->stop_word() : s->stop, s->env.timeout_ns};
         return gic::drive<W>(
-            s->host->handle<F>(s->env, 1), run, s->results,
+            s->host->handle<F>(env, 1), run, s->results,
             [this](uint32_t agents, proxy::Handle<F> &) { return prepare(s, agents); },
-            [this](uint32_t, proxy::Handle<F> &, int status) { return finish(s, status); });
+            [this](uint32_t, proxy::Handle<F> &, int status) { return finish(s, status); }, gpu, s->stop);
     }
 };
 
@@ -214,7 +232,9 @@ int facts(struct gic_session *s, const struct gic_kv **facts_p, uint32_t *count_
         s->facts.set("workers", s->attr.workers);
         s->facts.set("completion_scope", std::string("ring"));
         s->facts.set("counter", std::string("host"));
-        s->facts.set("runnable_threads", s->agents + s->attr.workers + s->fabric->workers);
+        s->facts.set("payload", std::string(s->attr.posted ? "posted" : "ordered"));
+        const uint32_t agents = s->fabric->gpu ? 1 : s->agents; // one thread waits for the kernel
+        s->facts.set("runnable_threads", agents + s->attr.workers + s->fabric->workers);
         s->facts.publish(facts_p, count_p);
         return 0;
     });
@@ -231,7 +251,11 @@ GIC_EXPORT const struct gic_backend gic_backend_v1 = {
     GIC_ABI_VERSION,
     GIC_CAP_PUT | GIC_CAP_PUT_VALUE | GIC_CAP_PUT_SIGNAL | GIC_CAP_SIGNAL | GIC_CAP_WAIT | GIC_CAP_GET |
         GIC_CAP_FETCH_ADD | GIC_CAP_FENCE | GIC_CAP_FLUSH | GIC_CAP_QUIET | GIC_CAP_GPU_VISIBLE |
-        GIC_CAP_NOTIFY | GIC_CAP_HOST_DEVICE | GIC_CAP_NIC_SOFT,
+        GIC_CAP_NOTIFY | GIC_CAP_HOST_DEVICE | GIC_CAP_NIC_SOFT
+#if defined(GIC_CUDA_PLUGIN)
+        | GIC_CAP_CUDA_DEVICE
+#endif
+    ,
     keys,
     key_count,
     {

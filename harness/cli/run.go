@@ -176,6 +176,17 @@ func (a *app) measure(ctx context.Context, r *runFlags, args []string, cluster *
 		return err
 	}
 	defer s.writer.Close()
+	if cluster == nil && wantsMPS(s.plan, cudaDevices()) {
+		stop, err := startMPS(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			if err := stop(); err != nil {
+				fmt.Fprintln(a.stderr, "gic:", err)
+			}
+		}()
+	}
 	progress := newReporter(a.stderr, s.plan.Records(), newLabels(s.cat))
 	opt := run.Options{Workloads: workloadMap(), Plugin: s.cat.path, Cluster: cluster, Timeout: r.timeout,
 		Resume: s.resume, Progress: progress.update}

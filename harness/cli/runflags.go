@@ -40,7 +40,7 @@ func newRunFlags() *runFlags {
 	g.Var(&r.ranks, "ranks", "ranks of every case; default 2 or the suite's, under a launcher its world size")
 	g.Var(&r.repeat, "repeat", "process runs of every case, the unit of statistics; default 5 or the suite's")
 	g.Var(&r.device, "device", "where device threads run: threads of this machine (host), CUDA (cuda), or CUDA where a GPU and a backend for it are (auto, the default)")
-	g.StringVar(&r.nic, "nic", "soft", "the `NIC`: soft, soft:engine=cpu|gpu,threads=N,watch=bell|dbr,doorbell=host|gpu, none, or an RDMA device; default soft")
+	g.StringVar(&r.nic, "nic", "soft", "the `NIC`: soft, soft:engine=cpu|gpu,threads=N,watch=auto|bell|dbr,doorbell=host|gpu, none, or an RDMA device; default soft")
 	g.StringVar(&r.nicProfile, "nic-profile", "", "the model that shapes the software NIC, a `NAME` of `gic list profiles`")
 	g.StringVar(&r.rendezvous, "rendezvous", "", "where agent 0 listens when a launcher started gic on several hosts, `HOST:PORT`")
 	g.DurationVar(&r.timeout, "timeout", run.DefaultTimeout, "limit `D` of each point, 90s say; past it the case is recorded as timeout; default 60s")

@@ -32,7 +32,7 @@ func NICKeys() []backends.Key {
 		{Name: "engine", Default: "cpu", Allowed: "cpu|gpu", Help: "who processes the queues: host threads, or a small kernel"},
 		{Name: "profile", Default: "none", Allowed: profileNames(), Help: "NIC model; none is as fast as it goes"},
 		{Name: "threads", Default: "1", Allowed: "1..64", Help: "engine threads per rank"},
-		{Name: "watch", Default: "bell", Allowed: "bell|dbr", Help: "what the engine polls: doorbell word or doorbell record"},
+		{Name: "watch", Default: "auto", Allowed: "auto|bell|dbr", Help: "what the engine polls: doorbell word or doorbell record; auto: the word, of CUDA threads the record"},
 		{Name: "doorbell", Default: "host", Allowed: "host|gpu", Help: "where the doorbell word lives"},
 		{Name: "trace", Default: "off", Allowed: "off|on", Help: "keep every doorbell, WQE and CQE"},
 	}

@@ -143,19 +143,24 @@ func startRank(o startOrder, out *tail) (*exec.Cmd, error) {
 }
 
 // rankEnv keeps the token away from libraries under test, and Go's own stack traces out of a crash's tail
-// unless they were asked for.
+// unless they were asked for. CUDA loads all kernels at once unless told otherwise: loading one waits for the
+// kernels that run, which may be waiting for it.
 func rankEnv(env []string) []string {
 	var out []string
-	trace := false
+	trace, loading := false, false
 	for _, kv := range env {
 		if strings.HasPrefix(kv, "GIC_TOKEN=") || strings.HasPrefix(kv, "GIC_TOKEN_FILE=") {
 			continue
 		}
 		trace = trace || strings.HasPrefix(kv, "GOTRACEBACK=")
+		loading = loading || strings.HasPrefix(kv, "CUDA_MODULE_LOADING=")
 		out = append(out, kv)
 	}
 	if !trace {
 		out = append(out, "GOTRACEBACK=none")
+	}
+	if !loading {
+		out = append(out, "CUDA_MODULE_LOADING=EAGER")
 	}
 	return out
 }

@@ -5,6 +5,7 @@
 #include "../stream/stream.cuh"
 
 struct goodput_workload : stream_workload {
+    using device_half = stream_workload;
     static constexpr const char *name = "goodput";
 };
 

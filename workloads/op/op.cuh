@@ -74,12 +74,15 @@ struct op_workload {
             // The counts of both loops go on from each other: a signal word only grows.
             const Echo plain{p.warmup, p.iterations, p.delay_ns, 0, ECHO};
             const Echo delayed{0, p.delayed, p.delay_ns + p.check_ns, p.warmup + p.iterations, DELAYED};
-            if (h.rank == 0) {
-                GIC_TRY(request<H>(agent, self, p, plain));
-                GIC_TRY(request<H>(agent, self, p, delayed));
-            } else if (h.rank == 1) {
-                GIC_TRY(respond<H>(agent, p, plain));
-                GIC_TRY(respond<H>(agent, p, delayed));
+            // While rank 0 is at its first loops.
+            const double rate = h.rank == 1 ? tick_rate() : 0;
+            GIC_ROLLED // both loops are the same code
+                for (uint32_t i = 0; i < 2; i++) {
+                const Echo e = i == 0 ? plain : delayed;
+                if (h.rank == 0)
+                    GIC_TRY(request<H>(agent, self, p, e));
+                else if (h.rank == 1)
+                    GIC_TRY(respond<H>(agent, p, e, rate));
             }
         }
         GIC_TRY(agent.quiet());
@@ -114,9 +117,8 @@ struct op_workload {
 
     static GIC_DEVICE uint64_t slot(const Params &p, uint64_t i) { return i % p.slots * p.stride; }
 
-    // Starts the operation once, completion not included.
-    template <class Agent> static GIC_DEVICE int post(Agent &agent, const Params &p, uint64_t i) {
-        const uint64_t at = slot(p, i);
+    // Starts the operation once, on the slot at `at`; completion not included.
+    template <class Agent> static GIC_DEVICE int post(Agent &agent, const Params &p, uint64_t at) {
         switch (p.op) {
         case PUT:
             return agent.put(1, p.dst + at, p.src + at, p.bytes);
@@ -141,12 +143,19 @@ struct op_workload {
 
     template <class H>
     static GIC_DEVICE int issue(typename H::Agent &agent, const gic::Self &self, const Params &p) {
+        GIC_ROLLED
         for (uint32_t r = 0; r < p.warm_rounds + p.rounds; r++) {
             if (r == p.warm_rounds)
                 stamp(self, &p.loops[ISSUE].begin);
+            const uint64_t end = p.slots * p.stride;
+            uint64_t at = 0;
             const uint64_t from = gic::clock64();
-            for (uint32_t i = 0; i < p.posts; i++)
-                GIC_TRY(post(agent, p, i));
+            GIC_ROLLED
+            for (uint32_t i = 0; i < p.posts; i++) {
+                GIC_TRY(post(agent, p, at));
+                at += p.stride; // a division here would be a tenth of a short post
+                at = at == end ? 0 : at;
+            }
             const uint64_t to = gic::clock64();
             GIC_TRY(agent.flush(1));
             sample(self, p.ticks[ISSUE], p.warm_rounds, r, from, to);
@@ -158,6 +167,7 @@ struct op_workload {
     template <class H>
     static GIC_DEVICE int completion(const H &h, typename H::Agent &agent, const gic::Self &self,
                                      const Params &p) {
+        GIC_ROLLED
         for (uint32_t i = 0; i < p.warmup + p.iterations; i++) {
             if (i == p.warmup)
                 stamp(self, &p.loops[COMPLETION].begin);
@@ -166,7 +176,7 @@ struct op_workload {
             if (p.op == ATOMIC) {
                 GIC_TRY(agent.fetch_add(1, p.counter, 1, &old));
             } else {
-                GIC_TRY(post(agent, p, i));
+                GIC_TRY(post(agent, p, slot(p, i)));
                 GIC_TRY(agent.flush(1));
             }
             sample(self, p.ticks[COMPLETION], p.warmup, i, from, gic::clock64());
@@ -196,6 +206,7 @@ struct op_workload {
     template <class H>
     static GIC_DEVICE int request(typename H::Agent &agent, const gic::Self &self, const Params &p,
                                   const Echo &e) {
+        GIC_ROLLED
         for (uint32_t i = 0; i < e.warmup + e.iterations; i++) {
             if (i == e.warmup)
                 stamp(self, &p.loops[e.loop].begin);
@@ -209,16 +220,27 @@ struct op_workload {
         return gic::OK;
     }
 
+    // Ticks of clock64 in a nanosecond, by globaltimer over 2 ms: that one steps by up to a microsecond on a GPU,
+    // too coarse to take a delay by.
+    static GIC_DEVICE double tick_rate() {
+        const gic::Stamp begin = gic::Stamp::now();
+        gic::Stamp end = begin;
+        for (uint32_t polls = 0; end.timer - begin.timer < 2000000; end = gic::Stamp::now())
+            gic::pause(polls++);
+        return (double)(end.clock - begin.clock) / (double)(end.timer - begin.timer);
+    }
+
     template <class H>
-    static GIC_DEVICE int respond(typename H::Agent &agent, const Params &p, const Echo &e) {
+    static GIC_DEVICE int respond(typename H::Agent &agent, const Params &p, const Echo &e, double rate) {
+        const uint64_t ticks = (uint64_t)((double)e.delay_ns * rate);
+        GIC_ROLLED
         for (uint32_t i = 0; i < e.warmup + e.iterations; i++) {
             const uint64_t n = e.base + i + 1;
             GIC_TRY(agent.wait(p.request, n));
             // The delay is below 2 ms and nothing else is due meanwhile: it does not yield, which would
             // lengthen it by a time slice.
-            if (e.delay_ns != 0)
-                for (const uint64_t from = gic::globaltimer(); gic::globaltimer() - from < e.delay_ns;)
-                    gic::pause(0);
+            for (const uint64_t from = gic::clock64(); gic::clock64() - from < ticks;)
+                gic::pause(0);
             GIC_TRY(announce(agent, p, 0, p.reply, n));
             GIC_TRY(make_room(agent, 0, n));
         }

@@ -73,12 +73,14 @@ struct stream_workload {
     static GIC_DEVICE int send(const H &h, typename H::Agent &agent, const gic::Self &self, const Params &p,
                                uint32_t messages) {
         const uint64_t first = (uint64_t)self.agent * h.lanes;
+        uint32_t ring = 0; // the slot; counted, since a division is a tenth of a short post
+        GIC_ROLLED
         for (uint32_t j = 0; j < messages; j++) {
-            const uint32_t ring = j % p.slots;
             GIC_TRY(agent.put_each(p.peer, h.lanes, [&](uint32_t i) {
                 const uint64_t at = ((first + i) * p.slots + ring) * p.stride;
                 return gic::Message{p.dst + at, p.src + at, p.bytes};
             }));
+            ring = ring + 1 == p.slots ? 0 : ring + 1;
         }
         return gic::OK;
     }

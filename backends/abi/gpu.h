@@ -1,0 +1,77 @@
+// One CUDA device as the host side of a plugin needs it: memory, one stream, and the wait for a kernel.
+//
+// C++, host side, compiled by g++ in every build. gpu_cuda.cc implements it over the CUDA runtime; gpu_none.cc,
+// for plugins without CUDA, refuses to open one. Which of the two a plugin has been linked with is its
+// build's matter: the code that uses a Gpu is the same, and a plugin that never opens one needs neither.
+//
+// Functions return 0 or a negative errno and leave one line in gic::error_text(). All calls come from the thread
+// that opened it (CUDA's current device belongs to a thread). Destruction frees all memory and maps.
+#ifndef GIC_ABI_GPU_H
+#define GIC_ABI_GPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <memory>
+#include <string>
+
+namespace gic {
+
+// One kernel launch: how its agents lie on the device, and what the kernel needs of it.
+struct GpuShape {
+    uint32_t blocks, threads;        // threads per block, a multiple of 32
+    uint32_t registers, local_bytes; // per thread, as compiled; local_bytes counts spills and arrays
+    uint32_t multiprocessor;         // where agent 0 ran, of the last launch
+};
+
+class Gpu {
+  public:
+    // Does this plugin hold CUDA code at all?
+    static bool built();
+    // "cuda:N". -ENOTSUP without a driver or such a device.
+    static int open(const char *device, std::unique_ptr<Gpu> *gpu_p);
+    virtual ~Gpu() = default;
+    Gpu(const Gpu &) = delete;
+    Gpu &operator=(const Gpu &) = delete;
+
+    // Host memory of this process (private, shared or memfd pages) that kernels then reach under the same
+    // address. The range must not overlap another one; unmap before the pages go.
+    virtual int map(void *addr, size_t bytes) = 0;
+    virtual int unmap(void *addr) = 0;
+
+    // Memory of the device, zeroed.
+    virtual int alloc(size_t bytes, void **addr_p) = 0;
+    virtual int free(void *addr) = 0;
+    virtual int upload(void *to, const void *from, size_t bytes) = 0;
+    virtual int download(void *to, const void *from, size_t bytes) = 0;
+
+    // Waits for what is on the stream, and meanwhile hands `stop` on to stop_word(). A kernel that does not end
+    // within grace_ns after that is given up: -ETIMEDOUT, and the device context is of no more use.
+    virtual int wait(const volatile uint32_t *stop, uint64_t grace_ns) = 0;
+
+    // What device spins look at (gic::Env.stop): a word in mapped memory. A kernel may set it too. arm() clears it for
+    // the next launch; a stop that the harness has asked for comes back in wait().
+    const volatile uint32_t *stop_word() const { return stop_; }
+    volatile uint32_t *arm() { return *(volatile uint32_t *)stop_ = 0, stop_; }
+    void *stream() const { return stream_; } // cudaStream_t, non-blocking
+    uint32_t multiprocessors() const { return multiprocessors_; }
+    const std::string &name() const { return name_; }
+    const std::string &uuid() const { return uuid_; }
+    bool mps() const { return mps_; } // the context belongs to a Multi-Process Service
+    uint32_t sharers() const { return sharers_; }
+    void set_sharers(uint32_t ranks) { sharers_ = ranks; } // ranks of this case on this device, at least 1
+
+    GpuShape shape{}; // of the last launch
+
+  protected:
+    Gpu() = default;
+    void *stream_ = nullptr;
+    uint32_t *stop_ = nullptr;
+    uint32_t multiprocessors_ = 0, sharers_ = 1;
+    std::string name_, uuid_;
+    bool mps_ = false;
+};
+
+} // namespace gic
+
+#endif
