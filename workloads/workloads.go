@@ -73,6 +73,7 @@ const (
 	Time      Class = "time"      // unit "s", lower is better
 	Rate      Class = "rate"      // unit "msg/s", higher is better
 	Bandwidth Class = "bandwidth" // unit "B/s", higher is better
+	Number    Class = "number"    // unit "1": a share, a count, cycles; no direction is better
 )
 
 // Metric is one measured quantity of a case in one process run. Values are in base units (s, msg/s, B/s).

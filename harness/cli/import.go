@@ -23,8 +23,8 @@ hold the same case are process runs of it.
 Formats: nccl-tests (-J file, or the table), perftest (linux-rdma: --out_json_file, or the table),
 nvshmem (perftest tables, &&&& PERF lines), deepep (its tests' output), collectivex, benchfmt, csv.
 csv is that of --format csv, or has the columns workload, backend, metric, value and unit, and may
-have index (the process run), nic, device, ranks, seed, status, reason, workload.AXIS, backend.KEY
-and nic.KEY.
+have index (the process run), nic, device, ranks, seed, status, reason, workload.AXIS, backend.KEY,
+nic.KEY and fact.NAME (what else is known: a table, a clock).
 
 Values are converted to s, B/s and msg/s exactly. A zero, missing or malformed value is named with
 file and line and makes the exit status 1; everything else is imported all the same.

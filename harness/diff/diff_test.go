@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gic/harness/record"
+	"gic/workloads"
 )
 
 // scenario is one change of NEW against OLD and what the diff must make of it.
@@ -56,6 +57,15 @@ func times(name string, by float64) func(*testing.T, *record.Case) bool {
 	return on(func(t *testing.T, c *record.Case) { scale(t, c, name, by) })
 }
 
+// loss gives the first case a metric that is a share.
+func loss(v float64) func(*testing.T, *record.Case) bool {
+	return on(func(t *testing.T, c *record.Case) {
+		m := metric(t, "loss", "1", workloads.Number, v)
+		m.Headline = true
+		c.Metrics = append(slices.Clone(c.Metrics), m)
+	})
+}
+
 var scenarios = []scenario{
 	{name: "the same", verdict: Unclear},
 	{name: "a counter grows", new: set("doorbells", 1000), exit: 1, verdict: Worse, cause: "doorbells_per_message"},
@@ -94,6 +104,7 @@ var scenarios = []scenario{
 		verdict: Unclear, note: "oversubscribed"},
 	{name: "oversubscribed, asked for", new: on(func(t *testing.T, c *record.Case) { scale(t, c, "rtt", 9); c.Host["oversubscribed"] = true }),
 		options: Options{Allow: []string{"oversubscribed"}}, exit: 1, verdict: Worse},
+	{name: "a number grows: no direction of it is better", old: loss(0.1), new: loss(0.9), verdict: Unclear},
 	{name: "a metric is gone", new: on(func(_ *testing.T, c *record.Case) { c.Metrics = c.Metrics[1:] }), exit: 1, verdict: Worse, cause: "metric_missing"},
 	{name: "now failed", new: status(record.Failed), exit: 1, verdict: Worse, cause: "failed"},
 	{name: "now timeout", new: status(record.Timeout), exit: 1, verdict: Worse, cause: "timeout"},

@@ -283,6 +283,13 @@ func (r *Result) decideMetric(m *Metric) {
 	if m.Verdict != "" {
 		return
 	}
+	if m.Class == workloads.Number {
+		m.Verdict, m.Why = Unclear, "no direction of it is better"
+		if m.Bounded() && m.Low == 0 && m.High == 0 {
+			m.Verdict, m.Why = Same, ""
+		}
+		return
+	}
 	limit := r.Options.Thresholds[string(m.Class)]
 	// For a rate to fall by a share is for a time to grow by share/(1-share): each class has its own threshold.
 	loss := m.Delta

@@ -77,6 +77,9 @@ func benchUnits(runs []Run) []unitMeta {
 			return
 		}
 		seen[name] = true
+		if class == workloads.Number { // no direction of it is better
+			return
+		}
 		better := "higher"
 		if class == workloads.Time {
 			better = "lower"
@@ -100,7 +103,7 @@ func benchUnits(runs []Run) []unitMeta {
 
 // benchUnit is the unit of a metric, its name in front: a record has several of one class.
 func benchUnit(m *record.Metric) string {
-	base := map[workloads.Class]string{workloads.Time: "sec/op", workloads.Rate: "msg/s", workloads.Bandwidth: "B/s"}[m.Class]
+	base := map[workloads.Class]string{workloads.Time: "sec/op", workloads.Rate: "msg/s", workloads.Bandwidth: "B/s", workloads.Number: "1"}[m.Class]
 	return m.Name + "-" + base
 }
 

@@ -95,8 +95,16 @@ func TestBenchfmtRoundTrip(t *testing.T) {
 	odd.Workload, odd.Backend, odd.Axes = "Odd-work", "collectivex/x y", map[string]string{"matrix": "file:/tmp/a b%20", "size": "8-4"}
 	odd.Seed, odd.ID = 3, ""
 	odd.ID = record.CaseID(&odd)
+	share, err := record.FromSamples("waiting_loss", "1", workloads.Number, []float64{0.188})
+	if err != nil {
+		t.Fatal(err)
+	}
+	odd.Metrics = append(slices.Clone(odd.Metrics), share)
 	run.Cases = append(run.Cases, &odd)
 	text := export(t, "benchfmt", run)
+	if strings.Contains(text, "Unit waiting_loss-1 better") {
+		t.Errorf("a number has no better direction:\n%s", text)
+	}
 	r, err := importer.Parse("x", []byte(text), importer.Options{})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)

@@ -26,6 +26,7 @@ func writePrometheus(out io.Writer, runs []Run) error {
 			workloads.Time:      {name: "gic_time_seconds", help: "Time of a metric, over process runs."},
 			workloads.Rate:      {name: "gic_rate_messages_per_second", help: "Message rate, over process runs."},
 			workloads.Bandwidth: {name: "gic_bandwidth_bytes_per_second", help: "Bandwidth, over process runs."},
+			workloads.Number:    {name: "gic_number", help: "Share or count of a metric, over process runs."},
 		},
 		runs:   &family{name: "gic_case_process_runs", help: "Process runs of a case by status."},
 		exact:  &family{name: "gic_counter", help: "NIC counter of the last process run; exact ones depend on the case alone."},
@@ -40,7 +41,7 @@ func writePrometheus(out io.Writer, runs []Run) error {
 	}
 	w := bufio.NewWriter(out)
 	for _, f := range []*family{
-		p.byClass[workloads.Time], p.byClass[workloads.Rate], p.byClass[workloads.Bandwidth], p.runs, p.exact, p.info, p.when,
+		p.byClass[workloads.Time], p.byClass[workloads.Rate], p.byClass[workloads.Bandwidth], p.byClass[workloads.Number], p.runs, p.exact, p.info, p.when,
 	} {
 		if f.lines.Len() > 0 {
 			fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s gauge\n%s", f.name, f.help, f.name, f.lines.String())

@@ -16,7 +16,7 @@ import (
 
 // A csv file has a head, then one line per value. gic's own (`--format csv`) has the median over the process runs
 // of a row; one written by hand needs workload, backend, metric, value and unit, and may have index (the process
-// run), nic, device, ranks, seed, status, reason and columns workload.AXIS, backend.KEY, nic.KEY.
+// run), nic, device, ranks, seed, status, reason and columns workload.AXIS, backend.KEY, nic.KEY, fact.NAME.
 
 var (
 	csvNeeds = []string{"workload", "backend", "metric", "unit"}
@@ -36,9 +36,10 @@ func likeCSV(data []byte) bool {
 
 // csvTable is the head of a file.
 type csvTable struct {
-	at   map[string]int
-	keys []string // columns of axes and of configurations
-	long bool     // gic's own
+	at    map[string]int
+	keys  []string // columns of axes and of configurations
+	facts []string // columns of facts
+	long  bool     // gic's own
 }
 
 func (s *source) parseCSV() {
@@ -96,9 +97,11 @@ func csvHead(head []string) (*csvTable, error) {
 		switch {
 		case dotted && (group == "workload" || group == "backend" || group == "nic"):
 			t.keys = append(t.keys, strings.Clone(name))
+		case dotted && group == "fact":
+			t.facts = append(t.facts, strings.Clone(name))
 		case slices.Contains(csvNeeds, name), slices.Contains(csvMay, name), slices.Contains(csvOwn, name):
 		default:
-			return nil, fmt.Errorf("column %q is not known; allowed: %s, %s, workload.AXIS, backend.KEY, nic.KEY", name,
+			return nil, fmt.Errorf("column %q is not known; allowed: %s, %s, workload.AXIS, backend.KEY, nic.KEY, fact.NAME", name,
 				strings.Join(csvNeeds, ", "), strings.Join(csvMay, ", "))
 		}
 	}
@@ -147,6 +150,11 @@ func (s *source) csvRow(line int, t *csvTable, row []string) {
 		}
 	}
 	r.facts = csvFacts(get)
+	for _, name := range t.facts {
+		if v := get(name); v != "" {
+			r.facts[strings.TrimPrefix(name, "fact.")] = v
+		}
+	}
 	if !s.csvIdentity(line, &r, get) {
 		return
 	}

@@ -95,6 +95,7 @@ var samples = []struct{ file, format, set string }{
 	{"collectivex.json", "collectivex", ""},
 	{"bench.txt", "benchfmt", ""},
 	{"small.csv", "csv", ""},
+	{"facts.csv", "csv", ""},
 }
 
 func parseSample(t testing.TB, file, set string) *Result {

@@ -28,6 +28,8 @@ func spellings() map[string]unit {
 	add(workloads.Time, "s", 1e-3, "ms", "msec")
 	add(workloads.Time, "s", 1e-6, "us", "usec", "µs")
 	add(workloads.Time, "s", 1e-9, "ns", "nsec")
+	add(workloads.Number, "1", 1, "1")
+	add(workloads.Number, "1", 0.01, "%")
 	for prefix, scale := range map[string]float64{"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "M ": 1e6, "k ": 1e3} {
 		add(workloads.Rate, "msg/s", scale, prefix+"msg/s", prefix+"msg/sec", prefix+"msgs/s", prefix+"pps")
 	}

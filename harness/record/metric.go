@@ -29,13 +29,14 @@ var classUnit = map[workloads.Class]struct {
 	workloads.Time:      {"s", 1e-12},
 	workloads.Rate:      {"msg/s", 1e-3},
 	workloads.Bandwidth: {"B/s", 1e-3},
+	workloads.Number:    {"1", 1e-6},
 }
 
 // checkUnit refuses a class that is not known and a unit that is not the class's base unit.
 func checkUnit(unit string, class workloads.Class) error {
 	c, ok := classUnit[class]
 	if !ok {
-		return fmt.Errorf("class %q is not one of time, rate, bandwidth", class)
+		return fmt.Errorf("class %q is not one of time, rate, bandwidth, number", class)
 	}
 	if unit != c.unit {
 		return fmt.Errorf("unit %q of class %s is not %q", unit, class, c.unit)

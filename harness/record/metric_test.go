@@ -102,7 +102,8 @@ func TestFromSamplesRefuses(t *testing.T) {
 		{"rtt", "s", workloads.Time, []float64{math.Inf(1)}, "metric rtt: sample 0 of 1 is +Inf"},
 		{"rtt", "s", workloads.Time, []float64{-1e-9}, "metric rtt: sample 0 of 1 is negative: -1e-09"},
 		{"rtt", "us", workloads.Time, []float64{1}, `metric rtt: unit "us" of class time is not "s"`},
-		{"rtt", "s", "latency", []float64{1}, `metric rtt: class "latency" is not one of time, rate, bandwidth`},
+		{"rtt", "s", "latency", []float64{1}, `metric rtt: class "latency" is not one of time, rate, bandwidth, number`},
+		{"loss", "%", workloads.Number, []float64{1}, `metric loss: unit "%" of class number is not "1"`},
 		{"", "s", workloads.Time, []float64{1}, "metric without a name"},
 		{"rtt", "s", workloads.Time, slices.Repeat([]float64{1e9}, 65), "too large for a histogram"},
 	} {
