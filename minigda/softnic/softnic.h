@@ -38,6 +38,24 @@ enum softnic_clock { SOFTNIC_REAL, SOFTNIC_VIRTUAL };
  * a later one before it is seen. */
 enum softnic_watch { SOFTNIC_WATCH_BELL, SOFTNIC_WATCH_DBR };
 
+/* Who serves the queues. CPU: threads of this process, over memory that it can load and store. GPU: a small kernel
+ * that stays on a few multiprocessors of one CUDA device between softnic_start and softnic_hold, over memory that
+ * the device reaches (its own, its peers', mapped host memory). Same semantics: the tests of one run on the other.
+ * The GPU engine is in the program only where gpu_engine.cu is linked; -ENOTSUP otherwise.
+ *
+ * While the kernel runs, cudaDeviceSynchronize, cudaFree and whatever else waits for the device do not return:
+ * start it around the measured launches alone. What is posted while it is held is served at the next start. The
+ * kernel also leaves when the process stops answering, and control calls give up with an error (softnic_engine_error)
+ * when it does not leave. */
+enum softnic_engine { SOFTNIC_ENGINE_CPU, SOFTNIC_ENGINE_GPU };
+
+/* GPU engine: what of a QP's order is kept between writes. Always: all earlier requests of the QP are visible with a
+ * CQE at the latest, to an atomic or read behind them, and to a later write of the same bytes. STRICT: every write is
+ * visible before the next one, as the CPU engine does; a fence per WQE. RUNS: writes of up to 8 aligned bytes
+ * ("words") are visible after all earlier longer writes, so payload then flag holds, but a run of words, and a run of
+ * longer writes, lands together in no order. */
+enum softnic_writes { SOFTNIC_WRITES_RUNS, SOFTNIC_WRITES_STRICT };
+
 /* Shapes the answers in time. All zero: as fast as it goes. */
 struct softnic_profile {
     char name[32];
@@ -63,8 +81,16 @@ struct softnic_attr {
     uint32_t max_qps; /* 0 = 4096 + slack */
     uint32_t max_mrs; /* 0 = 1024 */
     struct softnic_profile profile;
-    size_t trace_records; /* capacity of the binary trace, 0 = off */
+    size_t trace_records; /* capacity of the binary trace, 0 = off; CPU engine only */
+    enum softnic_engine engine;
+    /* GPU engine; ignored by the other: */
+    int device;                 /* CUDA device */
+    uint32_t sms;               /* multiprocessors it takes, up to 8; 0 = 1 */
+    uint32_t warps;             /* warps on each that serve queues, up to 16; 0 = 16 */
+    enum softnic_writes writes; /* RUNS or STRICT */
 };
+/* Is SOFTNIC_ENGINE_GPU linked into this program? */
+int softnic_gpu_built(void);
 
 /* Creates the shared segment of this node. Peers may be created later. Not started. */
 int softnic_create(const struct softnic_attr *attr, struct softnic **nic_p);
@@ -72,7 +98,11 @@ int softnic_create(const struct softnic_attr *attr, struct softnic **nic_p);
 void softnic_destroy(struct softnic *nic);
 const char *softnic_error(void); /* of the calling thread; never NULL */
 
-/* REAL only: start the workers; hold them (no queue is touched once hold returns) and let them go on. */
+/* 0, or the reason why the engine serves no more (GPU engine: the kernel failed or did not leave). */
+int softnic_engine_error(const struct softnic *nic);
+
+/* REAL only: start the workers; hold them (no queue is touched once hold returns) and let them go on. A GPU engine's
+ * kernel is on the device only in between. */
 int softnic_start(struct softnic *nic);
 void softnic_hold(struct softnic *nic);
 void softnic_resume(struct softnic *nic);
@@ -85,12 +115,19 @@ uint64_t softnic_now(const struct softnic *nic); /* ns of the NIC's clock */
  * softnic_destroy or softnic_mem_free (which fails with -EBUSY while an MR lies in it). */
 int softnic_mem_alloc(struct softnic *nic, size_t bytes, void **addr_p);
 int softnic_mem_free(struct softnic *nic, void *addr);
+/* GPU engine: the same in the memory of its device (exported to peers by CUDA IPC). -ENOTSUP with the other engine.
+ */
+int softnic_mem_alloc_gpu(struct softnic *nic, size_t bytes, void **addr_p);
+/* GPU engine: gives peers access to device memory of cudaMalloc that the caller owns and keeps until
+ * softnic_mem_free, which only withdraws it. */
+int softnic_mem_share_gpu(struct softnic *nic, void *addr, size_t bytes);
 
 enum softnic_access {
     SOFTNIC_LOCAL_WRITE = 1,
     SOFTNIC_REMOTE_WRITE = 2,
     SOFTNIC_REMOTE_READ = 4,
     SOFTNIC_REMOTE_ATOMIC = 8,
+    SOFTNIC_ZERO_BASED = 32, /* addresses in WQEs are offsets from the region's start */
 };
 /* Any memory of this process may be registered; remote rights need memory of softnic_mem_alloc (-EFAULT
  * otherwise), unless every peer lives in this process. lkey == rkey, host byte order. Local read is implied.
@@ -108,11 +145,13 @@ struct softnic_cq_attr {
     const void *dbrec;
 };
 int softnic_cq_create(struct softnic *nic, const struct softnic_cq_attr *attr, uint32_t *cqn_p);
+int softnic_cq_destroy(struct softnic *nic, uint32_t cqn); /* -EBUSY while a QP uses it */
 
 /* Send queue in the driver's memory: `depth` (power of two, <= 32768) 64-byte basic blocks; `dbrec` the
  * __be32 send counter (index of the next free block, low 16 bits), zero at first; `doorbell` the 64-bit word of
  * the UAR (may be NULL when the record is watched, and may be shared by QPs). All of it must stay readable until
- * softnic_destroy has returned. */
+ * softnic_qp_destroy or softnic_destroy has returned. GPU engine: all of it is memory that the device reaches, and what
+ * is watched is not in host memory (-EINVAL). */
 struct softnic_qp_attr {
     void *sq;
     uint32_t depth;
@@ -127,6 +166,9 @@ int softnic_qp_connect(struct softnic *nic, uint32_t qpn, uint32_t node, uint32_
 /* Back from error to ready: indices to zero, as after a RESET..RTS transition. The caller has cleared its own,
  * the doorbell record included, before. CQEs already written stay; the CQ's indices go on. */
 int softnic_qp_reset(struct softnic *nic, uint32_t qpn);
+/* Nothing of the QP is touched once it returns; WQEs not yet executed are dropped. Its counts stay in those of all
+ * QPs; its number may be given to a later QP. */
+int softnic_qp_destroy(struct softnic *nic, uint32_t qpn);
 
 enum softnic_qp_state { SOFTNIC_QP_INIT, SOFTNIC_QP_RTS, SOFTNIC_QP_ERROR };
 enum softnic_qp_state softnic_qp_state(const struct softnic *nic, uint32_t qpn);
