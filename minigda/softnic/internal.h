@@ -86,11 +86,18 @@ struct mapping { /* of a peer's memory */
     uint8_t *base;
 };
 
+struct attached { /* where a peer's SOFTNIC_PEER_MAPPED region is in this process */
+    struct attached *next;
+    uint64_t tag; /* of the entry when it was attached: a later user of the slot has another one */
+    uint8_t *base;
+};
+
 struct peer {
     struct shm_node *shm;
     size_t shm_bytes;
     uint32_t max_mrs; /* as its file's size allows, not as it says */
     struct mapping *maps;
+    struct attached *attached;
 };
 
 /* A looked-up key. Valid while *src still holds tag. */
@@ -211,7 +218,7 @@ struct softnic {
     uint32_t mr_serial;
     uint8_t *mr_variant;
     uint8_t *mr_busy;         /* slot is taken, or its grace period never ended */
-    pthread_mutex_t map_lock; /* peers[].maps */
+    pthread_mutex_t map_lock; /* peers[].maps, peers[].attached */
     struct peer *peers;
     struct pace pace;
     struct trace trace;

@@ -73,10 +73,10 @@ int softnic_mr_register(struct softnic *nic, void *addr, size_t bytes, uint32_t 
     *key_p = 0;
     if (!addr || bytes == 0 || bytes > UINTPTR_MAX - at)
         return softnic_fail(-EINVAL, "register memory: %zu bytes at %p", bytes, addr);
-    if (access & ~(remote | SOFTNIC_LOCAL_WRITE))
+    if (access & ~(remote | SOFTNIC_LOCAL_WRITE | SOFTNIC_PEER_MAPPED))
         return softnic_fail(-EINVAL, "register memory: unknown access bits in 0x%x", access);
-    uint32_t mem = mem_of(nic, at, bytes);
-    if ((access & remote) && mem == NO_MEM && !nic_all_here(nic))
+    uint32_t mem = access & SOFTNIC_PEER_MAPPED ? NO_MEM : mem_of(nic, at, bytes);
+    if ((access & remote) && !(access & SOFTNIC_PEER_MAPPED) && mem == NO_MEM && !nic_all_here(nic))
         return softnic_fail(-EFAULT,
                             "register memory: %p is not of softnic_mem_alloc, peers in other processes "
                             "could not reach it (access 0x%x)",
@@ -134,9 +134,45 @@ static int entry_read(const struct shm_mr *table, uint32_t limit, uint32_t key, 
     return __atomic_load_n(&from->tag, __ATOMIC_RELAXED) == mr->tag;
 }
 
+int softnic_mr_attach(struct softnic *nic, uint32_t node, uint32_t key, void *addr) {
+    struct shm_mr mr;
+    if (node >= nic->nodes || node == nic->node || !addr)
+        return softnic_fail(-EINVAL, "attach: key 0x%x of node %u of %u at %p", key, node, nic->nodes, addr);
+    struct peer *peer = &nic->peers[node];
+    int status = peer_open(nic, node);
+    if (status)
+        return status;
+    if (!entry_read(peer->shm->mrs, peer->max_mrs, key, &mr))
+        return softnic_fail(-ENOENT, "attach: node %u has no key 0x%x", node, key);
+    if (!(mr.access & SOFTNIC_PEER_MAPPED))
+        return softnic_fail(
+            -EINVAL, "attach: key 0x%x of node %u is not registered to be mapped by its peers", key, node);
+    struct attached *one = malloc(sizeof *one);
+    if (!one)
+        return softnic_fail(-ENOMEM, "attach: out of memory");
+    pthread_mutex_lock(&nic->map_lock);
+    *one = (struct attached){peer->attached, mr.tag, addr};
+    peer->attached = one;
+    pthread_mutex_unlock(&nic->map_lock);
+    return 0;
+}
+
+/* The latest attachment counts. */
+static uint8_t *attached_base(struct softnic *nic, uint32_t node, uint64_t tag) {
+    pthread_mutex_lock(&nic->map_lock);
+    const struct attached *one = nic->peers[node].attached;
+    while (one && one->tag != tag)
+        one = one->next;
+    uint8_t *base = one ? one->base : NULL;
+    pthread_mutex_unlock(&nic->map_lock);
+    return base;
+}
+
 /* This process' address of a peer's region. */
 static uint8_t *peer_base(struct softnic *nic, uint32_t node, uint32_t key, const struct shm_mr *mr) {
     const struct shm_node *theirs = nic->peers[node].shm;
+    if (mr->access & SOFTNIC_PEER_MAPPED)
+        return attached_base(nic, node, mr->tag);
     if (mr->mem_slot != NO_MEM)
         return peer_memory(nic, node, mr->mem_slot, mr->mem_id, mr->mem_offset, mr->len);
     if (theirs->token != nic->shm->token || theirs->pid != nic->shm->pid)

@@ -165,6 +165,11 @@ void peer_close(struct peer *peer) {
         munmap(map->base, map->bytes);
         free(map);
     }
+    while (peer->attached) {
+        struct attached *one = peer->attached;
+        peer->attached = one->next;
+        free(one);
+    }
     if (peer->shm)
         munmap(peer->shm, peer->shm_bytes);
     *peer = (struct peer){0};

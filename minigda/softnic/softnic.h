@@ -127,13 +127,20 @@ enum softnic_access {
     SOFTNIC_REMOTE_WRITE = 2,
     SOFTNIC_REMOTE_READ = 4,
     SOFTNIC_REMOTE_ATOMIC = 8,
-    SOFTNIC_ZERO_BASED = 32, /* addresses in WQEs are offsets from the region's start */
+    SOFTNIC_PEER_MAPPED = 16, /* peers find this memory by softnic_mr_attach */
+    SOFTNIC_ZERO_BASED = 32,  /* addresses in WQEs are offsets from the region's start */
 };
 /* Any memory of this process may be registered; remote rights need memory of softnic_mem_alloc (-EFAULT
- * otherwise), unless every peer lives in this process. lkey == rkey, host byte order. Local read is implied.
+ * otherwise), unless every peer lives in this process or SOFTNIC_PEER_MAPPED is among the access bits. lkey == rkey,
+ * host byte order. Local read is implied.
  */
 int softnic_mr_register(struct softnic *nic, void *addr, size_t bytes, uint32_t access, uint32_t *key_p);
 int softnic_mr_deregister(struct softnic *nic, uint32_t key);
+/* Memory that somebody else shares between the processes: the first byte of node's region `key`, which was registered
+ * with SOFTNIC_PEER_MAPPED, is at `addr` in this process. Rights and bounds stay those that its owner registered. Until
+ * then a request that names the key fails. The mapping must last until the owner has deregistered the key or this
+ * NIC is destroyed. -ENXIO: no such node; -ENOENT: it has no such key; -EINVAL: not registered for this. */
+int softnic_mr_attach(struct softnic *nic, uint32_t node, uint32_t key, void *addr);
 
 /* Completion queue in the driver's memory: `depth` (power of two) 64-byte CQEs, presented to the driver as
  * hardware does (the NIC initialises op_own to invalid | owner 1). Collapsed: only CQE 0 is used, overwritten
