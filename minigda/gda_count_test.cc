@@ -1,6 +1,7 @@
 // How many WQEs, doorbells and CQEs a configuration makes, as formulas; completion scopes; every spin's deadline
 // and stop word. Virtual time on one thread, but where a flush needs the NIC to move: then a second one moves it.
 #include "minigda/gda_test.h"
+#include "minigda/gda_trace.h"
 
 using namespace gda_test;
 
@@ -249,44 +250,111 @@ void check_wrap() {
     }
 }
 
-// The trace on disk has every doorbell, WQE and CQE that the counters count.
+void check_run(const Rig &rig, const gda_trace &t, bool pointers) {
+    uint32_t kinds[5] = {};
+    for (const struct softnic_trace &r : gda_trace_last_run(t)) {
+        kinds[r.kind]++;
+        if (r.kind == SOFTNIC_TRACE_WQE)
+            CHECK((r.flags & SOFTNIC_TRACE_INLINE) == !pointers && r.bytes == (pointers ? 100 : 8),
+                  "flags %u, %u bytes", r.flags, r.bytes);
+    }
+    CHECK(kinds[SOFTNIC_TRACE_DOORBELL] == 10 && kinds[SOFTNIC_TRACE_WQE] == 40 &&
+              kinds[SOFTNIC_TRACE_CQE] == 20 && kinds[SOFTNIC_TRACE_MARK] == 0,
+          "%u doorbells, %u WQEs, %u CQEs, %u marks", kinds[1], kinds[2], kinds[3], kinds[4]);
+    const gda_fabric *f = rig.g[0]->fabric;
+    CHECK(t.rank == 0 && t.ranks == 1 && !t.real_time && t.lost == 0 && t.profile == "none", "the header");
+    CHECK(t.qps.size() == 1 && t.qps[0].qpn == f->qps[0].qpn && t.qps[0].peer == 0 && t.qps[0].depth == 64 &&
+              t.qps[0].cq_depth == 0,
+          "the queue pair");
+    bool window = false;
+    for (const gda_trace_region &r : t.regions)
+        window |=
+            r.va == (uint64_t)(uintptr_t)f->window && r.bytes >= f->window_bytes && r.key == f->window_key;
+    CHECK(window, "no region is the window");
+}
+
+// No damaged file is taken for a trace.
+void check_damage(const std::string &path) {
+    std::vector<uint8_t> good;
+    FILE *f = fopen(path.c_str(), "rb");
+    for (int c; f && (c = getc(f)) != EOF;)
+        good.push_back((uint8_t)c);
+    if (f)
+        fclose(f);
+    const std::string bad = path + ".bad";
+    for (size_t i = 0; i < 2 * good.size(); i++) {
+        std::vector<uint8_t> bytes = good;
+        if (i < good.size())
+            bytes.resize(i);
+        else
+            bytes[i - good.size()] ^= (uint8_t)(1u << i % 8);
+        f = fopen(bad.c_str(), "wb");
+        CHECK(f && (bytes.empty() || fwrite(bytes.data(), bytes.size(), 1, f) == 1), "write %s", bad.c_str());
+        if (f)
+            fclose(f);
+        gda_trace t;
+        CHECK(gda_trace_read(bad.c_str(), &t) == -EBADMSG, "damage %zu was not seen", i);
+    }
+    unlink(bad.c_str());
+    gda_trace t;
+    CHECK(gda_trace_read(bad.c_str(), &t) == -ENOENT, "a file that is not there");
+}
+
+// The trace on disk is that in memory, and has every doorbell, WQE and CQE that the counters count, between the marks
+// at which they were read. Each run gets a file of its own.
 void check_trace() {
     char dir[] = "/tmp/gic-gdatest-XXXXXX";
     CHECK(mkdtemp(dir), "no folder");
     setenv("GIC_TRACE_DIR", dir, 1);
-    std::string file;
+    std::string last;
     {
         gda_attr a = defaults();
         a.batch = 4;
         a.signal_every = 2;
         Rig rig(1, a, SOFTNIC_VIRTUAL, window_bytes, {{"trace", "on"}});
-        file = rig.g[0]->fabric->trace;
+        last = rig.g[0]->fabric->trace;
         MUST(gda_begin(rig.g[0], 1));
         const auto h = gda_handle_of<gda_order::gpu_fence, gda_sharing::exclusive>(rig.g[0]);
         Own agent(h, gic::Self{0, 1, 0, 1});
-        for (uint32_t i = 0; i < 40; i++) {
-            MUST(agent.put(0, 0, 8, 8));
-            rig.step();
+        for (uint32_t run = 0; run < 3; run++) {
+            const uint64_t before = rig.count(0, "wqes");
+            for (uint32_t i = 0; i < 40; i++) {
+                MUST(agent.put(0, 8 * i, 8, run == 1 ? 100 : 8));
+                rig.step();
+            }
+            MUST(agent.flush(0));
+            CHECK(rig.count(0, "wqes") - before == 40, "run %u", run);
+            if (run == 2) // the rest is saved when the fabric is closed
+                break;
+            std::vector<struct softnic_trace> here(1000);
+            size_t count = here.size();
+            uint64_t lost;
+            MUST(softnic_trace_read(rig.g[0]->fabric->nic, here.data(), &count, &lost));
+            here.resize(count);
+            gic::Facts facts;
+            gda_facts(rig.g[0], &facts);
+            std::string path;
+            const gic_kv *list;
+            uint32_t n;
+            facts.publish(&list, &n);
+            for (uint32_t i = 0; i < n; i++)
+                if (strcmp(list[i].key, "trace") == 0)
+                    path = list[i].value;
+            gda_trace t;
+            MUST(gda_trace_read(path.c_str(), &t));
+            CHECK(t.records.size() == count &&
+                      memcmp(t.records.data(), here.data(), count * sizeof here[0]) == 0,
+                  "run %u: the file's %zu records are not those of the NIC", run, t.records.size());
+            check_run(rig, t, run == 1);
+            unlink(path.c_str());
         }
-        MUST(agent.flush(0));
     }
-    uint32_t kinds[4] = {}, sizes[2] = {};
-    char magic[8] = {};
-    softnic_trace record;
-    FILE *f = fopen(file.c_str(), "rb");
-    CHECK(f, "%s is not there", file.c_str());
-    if (f) {
-        CHECK(fread(magic, 8, 1, f) == 1 && fread(sizes, 8, 1, f) == 1 && memcmp(magic, "SNTRACE1", 8) == 0,
-              "no trace header");
-        while (fread(&record, sizeof record, 1, f) == 1)
-            kinds[record.kind & 3]++;
-        fclose(f);
-    }
-    CHECK(kinds[SOFTNIC_TRACE_DOORBELL] == 10 && kinds[SOFTNIC_TRACE_WQE] == 40 &&
-              kinds[SOFTNIC_TRACE_CQE] == 20,
-          "%u doorbells, %u WQEs, %u CQEs", kinds[1], kinds[2], kinds[3]);
-    unlink(file.c_str());
-    rmdir(dir);
+    gda_trace t;
+    MUST(gda_trace_read(last.c_str(), &t));
+    CHECK(t.records.size() > 40, "%zu records of the last run", t.records.size());
+    check_damage(last);
+    unlink(last.c_str());
+    CHECK(rmdir(dir) == 0, "more files than expected in %s", dir);
 }
 
 template <gda_sharing S> constexpr gda_order order_of() {

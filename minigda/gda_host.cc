@@ -169,11 +169,41 @@ int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint3
     return 0;
 }
 
+namespace {
+
+bool trace_has_wqes(const gda_fabric *f) {
+    uint64_t lost;
+    size_t count = 0;
+    softnic_trace_read(f->nic, nullptr, &count, &lost);
+    std::vector<struct softnic_trace> records(count);
+    softnic_trace_read(f->nic, records.data(), &count, &lost);
+    for (const struct softnic_trace &r : records)
+        if (r.kind == SOFTNIC_TRACE_WQE)
+            return true;
+    return false;
+}
+
+// Saves what was traced since the last cut, so that each run has a file of its own, and says where.
+std::string cut_trace(const gda_fabric *f) {
+    if (f->trace == "off" || !trace_has_wqes(f))
+        return f->trace;
+    std::string path = f->trace;
+    path.insert(path.size() - strlen(".trace"), "-" + std::to_string(f->trace_cuts));
+    if (softnic_trace_save(f->nic, path.c_str()) != 0)
+        return std::string("not saved: ") + softnic_error();
+    f->trace_cuts++;
+    softnic_trace_clear(f->nic);
+    return path;
+}
+
+} // namespace
+
 void gda_fabric_close(struct gda_fabric *f) {
     if (!f)
         return;
     f->gpu.reset(); // while what it has mapped is still there
-    if (f->nic && f->trace != "off" && softnic_trace_save(f->nic, f->trace.c_str()) != 0)
+    if (f->nic && f->trace != "off" && (f->trace_cuts == 0 || trace_has_wqes(f)) &&
+        softnic_trace_save(f->nic, f->trace.c_str()) != 0)
         fprintf(stderr, "gic: rank %u: %s\n", f->rank, softnic_error());
     softnic_destroy(f->nic); // next: the engine must not look at queues that are gone
     for (const gda_block &b : f->blocks)
@@ -365,7 +395,7 @@ void gda_fabric_facts(const struct gda_fabric *f, gic::Facts *facts) {
     facts->set("watch", f->watch);
     facts->set("doorbell", f->doorbell);
     facts->set("profile", f->profile);
-    facts->set("trace", f->trace);
+    facts->set("trace", cut_trace(f));
     if (f->gpu) {
         const gic::GpuShape &s = f->gpu->shape;
         facts->set("gpu", f->gpu->name());

@@ -62,7 +62,8 @@ struct gda_fabric {
     uint32_t workers;    // engine threads
     std::string profile; // name, "none" when unshaped
     std::string watch, doorbell;
-    std::string trace; // file the trace goes to, "off" without
+    std::string trace;           // file the trace goes to, "off" without
+    mutable uint32_t trace_cuts; // files of single runs saved so far
     std::vector<struct gda_block> blocks;
 
     // Of gda_fabric_counters: WQEs of each QP when it was last asked, and the sum of the QPs used in between.
@@ -82,7 +83,8 @@ const char *gda_fabric_watch(const struct gic_open *open);
 int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint32_t max_qps,
                     struct gda_fabric **fabric_p);
 // Stops the NIC and frees everything. With trace=on it first writes <job>-nic<rank>.trace (softnic_trace_save) into
-// the folder GIC_TRACE_DIR, by default the current one. nullptr is fine.
+// the folder GIC_TRACE_DIR, by default the current one, if there is anything that gda_fabric_facts has not saved.
+// nullptr is fine.
 void gda_fabric_close(struct gda_fabric *fabric);
 
 // Collective: `per_peer` queue pairs to every rank, QP i of rank a to rank b connected with QP i of b to a.
@@ -102,7 +104,9 @@ int gda_fabric_alloc(struct gda_fabric *fabric, size_t bytes, void **addr_p, uin
 // 0, or -EIO with a text that names the first QP with an error CQE, its peer, WQE and syndrome.
 int gda_fabric_error(const struct gda_fabric *fabric);
 
-// What was created, as facts: qps, sq_depth, cq, engine, engine_threads, watch, doorbell, profile, trace.
+// What was created, as facts: qps, sq_depth, cq, engine, engine_threads, watch, doorbell, profile, trace. With
+// trace=on a call behind a run saves what was traced since the last one as <job>-nic<rank>-<n>.trace, n from 0, beside
+// the file above; the fact trace is then its path.
 void gda_fabric_facts(const struct gda_fabric *fabric, gic::Facts *facts);
 // The NIC's counters under the names of backend.h, all exact but doorbells_seen (rings can coalesce before
 // the NIC looks). `doorbells`, those rung, is the submitter's to add.

@@ -1,12 +1,14 @@
 package cli
 
 import (
-	"encoding/binary"
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"gic/minigda/nictrace"
 )
 
 // sample is a file of another tool from the importers' test data.
@@ -68,8 +70,15 @@ func TestImportNamesWhatItCannotTake(t *testing.T) {
 func TestImportAndExportBadInput(t *testing.T) {
 	dir := t.TempDir()
 	trace := filepath.Join(dir, "nic.trace")
-	if err := os.WriteFile(trace, binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32([]byte("SNTRACE1"), 32), 0), 0o644); err != nil {
+	var empty bytes.Buffer
+	if err := nictrace.Write(&empty, &nictrace.Trace{Ranks: 1}); err != nil {
 		t.Fatal(err)
+	}
+	cut := filepath.Join(dir, "cut.trace")
+	for name, b := range map[string][]byte{trace: empty.Bytes(), cut: empty.Bytes()[:20]} {
+		if err := os.WriteFile(name, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	taken := filepath.Join(dir, "taken")
 	if status, _, stderr := gic(t, "import", sample("nccl.json"), "--out", taken); status != 0 {
@@ -94,6 +103,7 @@ func TestImportAndExportBadInput(t *testing.T) {
 		{[]string{"export", "--format", "csv"}, "at least one DIR or FILE"},
 		{[]string{"export", "--format", "csv", sample("nccl.json")}, "is no run file"},
 		{[]string{"export", "--format", "csv", trace}, "allowed: perfetto"},
+		{[]string{"export", "--format", "perfetto", cut}, "ends after 20 bytes"},
 		{[]string{"export", "--format", "perfetto", trace, taken}, "exported alone"},
 		{[]string{"export", "--format", "perfetto", taken, trace}, "is a NIC trace"},
 	} {

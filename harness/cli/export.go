@@ -10,6 +10,7 @@ import (
 
 	"gic/harness/exporter"
 	"gic/harness/record"
+	"gic/minigda/nictrace"
 )
 
 const helpExport = `Usage: gic export --format FORMAT DIR|FILE... [flags]
@@ -74,7 +75,11 @@ func (a *app) exportOf(format string, paths []string) (func(io.Writer) error, er
 		case len(paths) > 1:
 			return nil, usagef("a NIC trace is exported alone, got %d files", len(paths))
 		}
-		return func(w io.Writer) error { return exporter.WriteTrace(w, paths[0]) }, nil
+		t, err := nictrace.ReadFile(paths[0])
+		if err != nil {
+			return nil, usageError{err}
+		}
+		return func(w io.Writer) error { return exporter.WriteTrace(w, t) }, nil
 	}
 	var files []string
 	for _, path := range paths {

@@ -3,7 +3,6 @@
 package exporter
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +11,7 @@ import (
 
 	"gic/harness/record"
 	"gic/harness/report"
+	"gic/minigda/nictrace"
 )
 
 // exporters by format, in the order in which they are listed.
@@ -55,7 +55,7 @@ type Run struct {
 // cannot be read or holds no run.
 func Load(files []string) (runs []Run, bad []*record.Bad, err error) {
 	for _, file := range files {
-		if bytes.HasPrefix(head(file), []byte(traceMagic)) {
+		if IsTrace(file) {
 			return nil, nil, fmt.Errorf("%s is a NIC trace: it can be exported to perfetto only, alone", file)
 		}
 		n := len(runs)
@@ -98,7 +98,7 @@ func head(file string) []byte {
 		return nil
 	}
 	defer f.Close()
-	b := make([]byte, len(traceMagic))
+	b := make([]byte, len(nictrace.Magic))
 	n, _ := io.ReadFull(f, b)
 	return b[:n]
 }

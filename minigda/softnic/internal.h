@@ -185,7 +185,8 @@ struct mem {
 struct trace {
     struct softnic_trace *records;
     uint64_t capacity;
-    uint64_t next; /* counts on past capacity: the rest is lost */
+    uint64_t next;  /* counts on past capacity: the rest is lost */
+    uint16_t marks; /* so far */
 };
 
 struct pace {
@@ -283,6 +284,7 @@ void pace_message(struct softnic *nic, struct qp *qp, const struct wqe *wqe, uin
 void trace_doorbell(struct worker *w, const struct qp *qp);
 void trace_wqe(struct worker *w, const struct qp *qp, uint16_t index, const struct wqe *wqe);
 void trace_cqe(struct worker *w, const struct qp *qp, uint16_t index, uint8_t cqe_opcode, int syndrome);
+void trace_mark(struct softnic *nic); /* the workers are paused */
 
 /* The cached answer for a key, or NULL: then mr_resolve() looks it up. */
 static inline struct mr_entry *mr_slot(struct worker *w, uint32_t node, uint32_t key) {

@@ -140,6 +140,7 @@ int softnic_counters_get(const struct softnic *nic, uint32_t qpn, struct softnic
             for (size_t f = 0; f < sizeof *counters_p / sizeof *sum; f++)
                 sum[f] += one[f];
         }
+        trace_mark(mutable);
     }
     nic_unpause(mutable);
     return 0;

@@ -199,25 +199,35 @@ struct softnic_counters {
 #define SOFTNIC_ALL_QPS UINT32_MAX
 int softnic_counters_get(const struct softnic *nic, uint32_t qpn, struct softnic_counters *counters_p);
 
-/* Binary trace: fixed 32-byte records in the order the NIC acted. */
-enum softnic_trace_kind { SOFTNIC_TRACE_DOORBELL = 1, SOFTNIC_TRACE_WQE = 2, SOFTNIC_TRACE_CQE = 3 };
+/* Trace: records in the order the NIC acted. A MARK lies where softnic_counters_get(SOFTNIC_ALL_QPS) counted, so
+ * that what lies between two marks is what the difference of their counters counts. */
+enum softnic_trace_kind {
+    SOFTNIC_TRACE_DOORBELL = 1,
+    SOFTNIC_TRACE_WQE = 2,
+    SOFTNIC_TRACE_CQE = 3,
+    SOFTNIC_TRACE_MARK = 4
+};
+enum { SOFTNIC_TRACE_INLINE = 1 };
 struct softnic_trace {
     uint64_t time_ns;
-    uint32_t qpn;
-    uint16_t index; /* DOORBELL: new producer index; WQE, CQE: WQE index */
+    uint32_t qpn;   /* MARK: 0 */
+    uint16_t index; /* DOORBELL: new producer index; WQE, CQE: WQE index; MARK: which, from 0 */
     uint8_t kind;
     uint8_t opcode;   /* WQE: mlx5 opcode; CQE: CQE opcode */
     uint32_t bytes;   /* WQE: payload bytes */
     uint8_t ds;       /* WQE: 16-byte segments */
     uint8_t fm_ce_se; /* WQE: as posted */
     uint8_t syndrome; /* CQE: error syndrome */
-    uint8_t rsvd;
-    uint64_t raddr; /* WQE: remote address */
+    uint8_t flags;    /* WQE: SOFTNIC_TRACE_INLINE: some of the payload is in the WQE */
+    uint64_t raddr;   /* WQE: remote address */
 };
 /* Copies up to *count_p records out and says how many there were, and how many did not fit the capacity. */
 int softnic_trace_read(struct softnic *nic, struct softnic_trace *records, size_t *count_p, uint64_t *lost_p);
-/* Writes a versioned trace file (16-byte header "SNTRACE1", record size, count; then records). */
+/* Writes a trace file: the NIC, its QPs, its registered memory and the records, packed (trace.c has the format).
+ * -EINVAL when a record is of no QP of this NIC. */
 int softnic_trace_save(struct softnic *nic, const char *path);
+/* Forgets the records, so that the next file begins here. The marks go on. */
+int softnic_trace_clear(struct softnic *nic);
 
 #ifdef __cplusplus
 }
