@@ -12,42 +12,65 @@ import (
 // clock, role, connections, reuse, queues, sms).
 type Conditions map[string]string
 
-// defaults are what is meant when a condition is not given. The values of a floor are those of its backend.
-var defaults = Conditions{"size": "8", "batch": "1", "qps": "1", "threads": "1", "stack": "minigda"}
-
-var stackDefaults = map[string]Conditions{
-	"minigda":   {"order": "gpu-fence", "sharing": "exclusive", "doorbell": "gpu"},
-	"miniproxy": {"handoff": "tuned", "workers": "1", "state": "cold"},
-}
-
-// inlineLimit is the backends' default: the largest payload that inline=auto puts into the WQE.
+// inlineLimit is the floors' default: the largest payload that inline=auto puts into the WQE.
 const inlineLimit = 28
 
-func (q Conditions) withDefaults(p *Platform) Conditions {
-	out := maps.Clone(defaults)
+// complete adds what follows from the other conditions or holds on the whole platform. Nothing that changes an
+// answer is assumed: what is not stated stays so.
+func (q Conditions) complete(p *Platform, quantity string) Conditions {
+	out := Conditions{}
 	maps.Copy(out, q)
-	for k, v := range stackDefaults[out["stack"]] {
-		if out[k] == "" || out[k] == "auto" {
-			out[k] = v
+	if quantity == "issue" || quantity == "put_completion" || quantity == "rtt" {
+		for _, key := range []string{"batch", "workers"} { // one operation at a time
+			if out[key] == "" {
+				out[key] = "1"
+			}
 		}
 	}
+	if out["order"] == "auto" {
+		out["order"] = "gpu-fence" // what auto is on a NIC
+	}
 	if out["inline"] == "" || out["inline"] == "auto" {
-		out["inline"] = "on"
 		limit := float64(inlineLimit)
 		if v, err := out.Number("inline_limit"); err == nil {
 			limit = v
 		}
-		if size, err := out.Number("size"); err == nil && size > limit {
-			out["inline"] = "off"
+		if size, err := out.Number("size"); err == nil {
+			out["inline"] = "on"
+			if size > limit {
+				out["inline"] = "off"
+			}
 		}
-	}
-	if out["sms"] == "" {
-		out["sms"] = out["threads"] // a block per thread, as the floors launch
 	}
 	for k, v := range p.Conditions {
 		if out[k] == "" {
 			out[k] = v
 		}
+	}
+	return out
+}
+
+// floorDefaults are the values that a floor's backend has for what is not given.
+var floorDefaults = map[string]Conditions{
+	"minigda":   {"order": "gpu-fence", "sharing": "exclusive", "batch": "1", "qps": "1"},
+	"miniproxy": {"handoff": "tuned", "workers": "1", "batch": "16"},
+}
+
+// WithDefaults fills in what gic run would do where nothing is said: the floors' configuration, one thread, a
+// block per thread, 8 bytes, and a proxy that was idle.
+func (q Conditions) WithDefaults() Conditions {
+	out := Conditions{"stack": "minigda", "size": "8", "threads": "1"}
+	maps.Copy(out, q)
+	for k, v := range floorDefaults[out["stack"]] {
+		if out[k] == "" || out[k] == "auto" {
+			out[k] = v
+		}
+	}
+	if out["sms"] == "" {
+		out["sms"] = out["threads"]
+	}
+	if out["stack"] == "miniproxy" && out["state"] == "" {
+		out["state"] = "cold"
 	}
 	return out
 }

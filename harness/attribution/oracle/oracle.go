@@ -77,7 +77,7 @@ func (p *Platform) Predict(q Query) *Prediction {
 			continue
 		}
 		r.Unit = m.unit
-		c := &calc{platform: p, out: r, q: q.Conditions.withDefaults(p)}
+		c := &calc{platform: p, out: r, q: q.Conditions.complete(p, q.Quantity)}
 		r.Conditions = c.q
 		m.model(c)
 		if c.reason != "" {
@@ -123,7 +123,7 @@ func (c *calc) use(name string, with ...string) float64 {
 	q := c.q.with(with...)
 	k := c.platform.find(name, q)
 	if k == nil {
-		c.none("%s has no constant %s%s", c.platform.Name, name, c.platform.wanted(name, q))
+		c.none("%s has no constant %s%s%s", c.platform.Name, name, c.platform.wanted(name, q), c.platform.why(name, q))
 		return 1
 	}
 	if why := k.invalid(q); why != "" {

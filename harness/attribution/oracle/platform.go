@@ -30,6 +30,15 @@ type Platform struct {
 	// Conditions hold for every query that does not say otherwise.
 	Conditions Conditions  `yaml:"conditions,omitempty" json:"conditions,omitempty"`
 	Constants  []*Constant `yaml:"constants" json:"constants"`
+	// Absent says why there is no constant of a name where one could be expected.
+	Absent []Absence `yaml:"absent,omitempty" json:"absent,omitempty"`
+}
+
+// Absence is the reason for a constant that is not there.
+type Absence struct {
+	Name string            `yaml:"name" json:"name"`
+	For  map[string]string `yaml:"for,omitempty" json:"for,omitempty"`
+	Why  string            `yaml:"why" json:"why"`
 }
 
 // Constant is one number of a platform.
@@ -142,6 +151,22 @@ next:
 		best = k
 	}
 	return best
+}
+
+// why gives the platform's own reason for a missing constant.
+func (p *Platform) why(name string, q Conditions) string {
+next:
+	for _, a := range p.Absent {
+		for key, v := range a.For {
+			if q[key] != v {
+				continue next
+			}
+		}
+		if a.Name == name {
+			return ": " + a.Why
+		}
+	}
+	return ""
 }
 
 // wanted says what of the query tells it apart from the constants of that name that there are.
