@@ -101,6 +101,40 @@ func TestImportedRowsStandBeside(t *testing.T) {
 	}
 }
 
+// A row that another tool gave as unsafe stands where it has a number, and nowhere else.
+func TestImportedUnsafeRows(t *testing.T) {
+	measured := quick()
+	other := imported(measured, "x/other.csv", "perftest", 1)
+	metric := ""
+	for _, rec := range other {
+		if c, ok := rec.(*record.Case); ok {
+			c.Status, c.Reason, c.Metrics = record.Unsafe, "a control", c.Metrics[1:2]
+			metric = c.Metrics[0].Name
+		}
+	}
+	r := New()
+	for _, rec := range append(append([]record.Record{}, measured...), other...) {
+		r.Add(rec)
+	}
+	shown := 0
+	for _, s := range r.runs[0].sections() {
+		for _, p := range s.points {
+			for _, m := range p.metrics {
+				for _, c := range m.cells {
+					if c.row.imported != "" && !c.foreign() {
+						if shown++; m.name != metric {
+							t.Errorf("the row stands under %s, which it does not have", m.name)
+						}
+					}
+				}
+			}
+		}
+	}
+	if shown == 0 {
+		t.Error("the row stands nowhere")
+	}
+}
+
 // A tool that does not have a metric of ours has not failed to measure it; two files under one backend's name are
 // told apart.
 func TestImportedRowsOfOtherMetrics(t *testing.T) {

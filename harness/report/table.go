@@ -175,7 +175,7 @@ func (w *row) idle() bool { return w.status == record.Skipped && !w.measured }
 
 // foreign says that the cell is of a metric that the tool of an imported row does not have.
 func (c *cell) foreign() bool {
-	return c.row.imported != "" && c.runs == 0 && c.row.status == record.OK
+	return c.row.imported != "" && c.runs == 0 && (c.row.status == record.OK || c.row.measured)
 }
 
 // unmeasured lists the rows of a point none of which brought a number, but was not skipped either.
