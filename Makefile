@@ -117,8 +117,8 @@ endef
 # A floor's plugin with CUDA serves device=host too. Everything but the kernels is compiled by the host compiler; a
 # kernel is one workload on one type of handle, a few to an object (GIC_PART), so that make -j spreads them.
 floors := minigda miniproxy
-minigda_kernels := op-1 op-2 op-3 op-4 op-5 $(foreach w,stream alltoall moe conform,$(w)-1 $(w)-2 $(w)-6)
-miniproxy_kernels := op-1 stream-1 alltoall-1 moe-1 conform-1
+minigda_kernels := op-1 op-2 op-3 op-4 op-5 caller-1 caller-2 caller-7 $(foreach w,stream alltoall moe conform,$(w)-1 $(w)-2 $(w)-6)
+miniproxy_kernels := op-1 caller-7 stream-1 alltoall-1 moe-1 conform-1
 cuda_kernels = $($(1)_kernels:%=$(B)/cuda/$(1)_%.o)
 cuda_plugins := $(floors:%=$(B)/cuda/lib%.so)
 cuda: $(cuda_plugins) ## build build/cuda/lib*.so, whose device threads can be CUDA threads (CUDA_ARCHS, 90)

@@ -43,3 +43,21 @@ func Slowest(results []RankResult, ranks int, series string, n int) ([]float64, 
 	}
 	return slowest, nil
 }
+
+// AddClocks records what the loops of a run measured of the device's cycle counter (clock64), Hz by the device's wall
+// clock: the effective clock beside the sample. Loops that disagree make a warning.
+func AddClocks(s *Summary, hz []float64) {
+	if len(hz) == 0 {
+		return
+	}
+	if s.Facts == nil {
+		s.Facts = map[string]any{}
+	}
+	s.Facts["clock_hz"] = hz
+	if slices.Max(hz) > 1.01*slices.Min(hz) {
+		s.Warnings = append(s.Warnings, Warning{
+			Code: "clock_moved",
+			Text: fmt.Sprintf("clock64 ran at %.4g to %.4g Hz in the loops of one run", slices.Min(hz), slices.Max(hz)),
+		})
+	}
+}

@@ -270,10 +270,20 @@ template <class W> struct DeviceHalf<W, std::void_t<typename W::device_half>> {
     using type = typename W::device_half;
 };
 
+// A workload with `static constexpr bool own_launch = true` has kernels of its own on a CUDA device, for blocks of many
+// threads, say. It launches them itself,
+//   template <class H> static int launch(Gpu &, const H &, const Params &, uint32_t agents, const volatile uint32_t *stop)
+// and after done(), when no engine of the NIC is on the device any more, what it wants to compare with:
+//   static int launch_alone(Gpu &, const Params &, const volatile uint32_t *stop)
+// Memory of both is parse()'s: freeing some waits for all kernels, and the engine is one.
+template <class W, class = void> struct OwnLaunch : std::false_type {};
+template <class W> struct OwnLaunch<W, std::enable_if_t<W::own_launch>> : std::true_type {};
+
 // As launch_host, on a CUDA device. Defined in kernel.cuh and instantiated where nvcc compiles it.
 template <class W, class H>
 int launch_gpu(Gpu &gpu, const H &h, const typename W::Params &p, uint32_t agents,
                const volatile uint32_t *stop);
+template <class W> int launch_gpu_alone(Gpu &gpu, const typename W::Params &p, const volatile uint32_t *stop);
 
 // Parse, launch, complete, collect. `h` is the adapter's device handle.
 //   int prepare(uint32_t agents, H &h)   before the launch: size per-agent resources, or refuse (-ENOTSUP: a
@@ -320,6 +330,11 @@ int drive(H h, const struct gic_run *run, Results &results, P prepare, D done, G
     }
     if ((rc = done(agents, h, rc)) != 0)
         return rc;
+#if defined(GIC_CUDA_PLUGIN)
+    if constexpr (Kernel && OwnLaunch<W>::value)
+        if (gpu && (rc = launch_gpu_alone<W>(*gpu, p, stop)) != 0)
+            return rc;
+#endif
     W::finish(p, mem, results);
     return 0;
 }

@@ -74,8 +74,8 @@ template <class K> int gpu_shape(Gpu &gpu, K kernel, uint32_t agents, uint32_t l
 }
 
 template <class W, class H>
-int launch_gpu(Gpu &gpu, const H &h, const typename W::Params &p, uint32_t agents,
-               const volatile uint32_t *stop) {
+int launch_agents(Gpu &gpu, const H &h, const typename W::Params &p, uint32_t agents,
+                  const volatile uint32_t *stop) {
     GpuShape shape;
     if (int rc = gpu_shape(gpu, gic_kernel<W, H>, agents, h.lanes, &shape))
         return rc;
@@ -95,6 +95,19 @@ int launch_gpu(Gpu &gpu, const H &h, const typename W::Params &p, uint32_t agent
     if (int rc = status[worst])
         return fail(rc, "device thread %u: %s", worst, status_text(rc));
     return OK;
+}
+
+template <class W, class H>
+int launch_gpu(Gpu &gpu, const H &h, const typename W::Params &p, uint32_t agents,
+               const volatile uint32_t *stop) {
+    if constexpr (OwnLaunch<W>::value)
+        return W::template launch<H>(gpu, h, p, agents, stop);
+    else
+        return launch_agents<W>(gpu, h, p, agents, stop);
+}
+template <class W>
+int launch_gpu_alone(Gpu &gpu, const typename W::Params &p, const volatile uint32_t *stop) {
+    return W::launch_alone(gpu, p, stop);
 }
 
 } // namespace gic

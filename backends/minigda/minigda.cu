@@ -2,6 +2,7 @@
 #include "backends/abi/adapter.cuh"
 #include "minigda/gda.h"
 #include "workloads/alltoall/alltoall.cuh"
+#include "workloads/caller/caller.cuh"
 #include "workloads/conform/conform.cuh"
 #include "workloads/goodput/goodput.cuh"
 #include "workloads/moe/moe.cuh"
@@ -11,7 +12,7 @@
 namespace {
 
 using Served = gic::Workloads<op_workload, rate_workload, goodput_workload, alltoall_workload, moe_workload,
-                              conform_workload>;
+                              caller_workload, conform_workload>;
 
 constexpr const char *version = "1";
 
@@ -118,8 +119,15 @@ int read(struct gic_session *s, uint64_t offset, void *dst, size_t bytes) {
     return gda_fabric_read(s->g->fabric, offset, dst, bytes);
 }
 
-// On a GPU only op, which measures the rungs of Table 4, has a kernel for each of them.
-template <class W> constexpr bool rungs = std::is_same_v<W, op_workload>;
+// On a GPU only op, which measures the rungs of Table 4, has a kernel for each of them, and caller for the two that
+// order=auto may become.
+template <class W>
+constexpr bool rungs = std::is_same_v<W, op_workload> || std::is_same_v<W, caller_workload>;
+template <class W, gda_order O, gda_sharing S>
+constexpr bool has_kernel = S != gda_sharing::exclusive ||
+                            (std::is_same_v<W, caller_workload>
+                                 ? O == gda_order::gpu_fence || O == gda_order::sys_release
+                                 : rungs<W> != (O == gda_order::runtime));
 
 // One workload on the handle type that the session's choices ask for.
 template <class W> struct OnHandle {
@@ -134,10 +142,8 @@ template <class W> struct OnHandle {
             return rc;
         };
         auto done = [this](uint32_t, H &, int status) { return gda_end(s->g, status); };
-        // The kernels of minigda_cuda.cu.
-        constexpr bool kernel = S != gda_sharing::exclusive || rungs<W> != (O == gda_order::runtime);
-        return gic::drive<W, kernel>(gda_handle_of<O, S>(s->g), run, s->results, prepare, done,
-                                     s->g->fabric->gpu.get(), s->g->stop);
+        return gic::drive<W, has_kernel<W, O, S>>(gda_handle_of<O, S>(s->g), run, s->results, prepare, done,
+                                                  s->g->fabric->gpu.get(), s->g->stop);
     }
 };
 struct OnWorkload {

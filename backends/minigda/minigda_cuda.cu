@@ -8,6 +8,7 @@
 #include "minigda/gda.cuh"
 
 #include "workloads/alltoall/alltoall.cuh"
+#include "workloads/caller/caller_launch.cuh"
 #include "workloads/conform/conform.cuh"
 #include "workloads/moe/moe.cuh"
 #include "workloads/op/op.cuh"
@@ -39,4 +40,8 @@ GIC_KERNEL(sys_release, exclusive)
 GIC_KERNEL(sys_fence, exclusive)
 #elif GIC_PART == 6
 GIC_KERNEL(runtime, exclusive)
+#elif GIC_PART == 7 // caller's only
+GIC_KERNEL(gpu_fence, exclusive)
+GIC_KERNEL(sys_release, exclusive)
+template int gic::launch_gpu_alone<workload>(gic::Gpu &, const workload::Params &, const volatile uint32_t *);
 #endif

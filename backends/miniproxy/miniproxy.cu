@@ -4,6 +4,7 @@
 #include "minigda/gda_host.h"
 #include "miniproxy/proxy_host.h"
 #include "workloads/alltoall/alltoall.cuh"
+#include "workloads/caller/caller.cuh"
 #include "workloads/conform/conform.cuh"
 #include "workloads/goodput/goodput.cuh"
 #include "workloads/moe/moe.cuh"
@@ -14,7 +15,7 @@ namespace {
 
 using proxy::Handoff;
 using workloads = gic::Workloads<op_workload, rate_workload, goodput_workload, alltoall_workload,
-                                 moe_workload, conform_workload>;
+                                 moe_workload, caller_workload, conform_workload>;
 
 const struct gic_key keys[] = {
     {"rings", "32", "1..32", "descriptor rings in host memory"},

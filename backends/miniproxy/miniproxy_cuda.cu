@@ -4,6 +4,7 @@
 #include "miniproxy/proxy.cuh"
 
 #include "workloads/alltoall/alltoall.cuh"
+#include "workloads/caller/caller_launch.cuh"
 #include "workloads/conform/conform.cuh"
 #include "workloads/moe/moe.cuh"
 #include "workloads/op/op.cuh"
@@ -20,3 +21,6 @@ using workload = GIC_JOIN(GIC_WORKLOAD, _workload);
 
 GIC_KERNEL(baseline)
 GIC_KERNEL(tuned)
+#if GIC_PART == 7 // caller's only
+template int gic::launch_gpu_alone<workload>(gic::Gpu &, const workload::Params &, const volatile uint32_t *);
+#endif

@@ -3,6 +3,7 @@ package cli
 import (
 	"gic/workloads"
 	"gic/workloads/alltoall"
+	"gic/workloads/caller"
 	"gic/workloads/conform"
 	"gic/workloads/goodput"
 	"gic/workloads/moe"
@@ -13,5 +14,5 @@ import (
 // workloadList is the list to which a new workload is added. The order is that of tables.
 func workloadList() []workloads.Workload {
 	return []workloads.Workload{op.Workload{}, rate.Workload{}, goodput.Workload{}, alltoall.Workload{}, moe.Workload{},
-		conform.Workload{}} // in no suite: it measures nothing
+		caller.Workload{}, conform.Workload{}} // in no suite: it measures nothing
 }

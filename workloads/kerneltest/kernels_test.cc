@@ -4,6 +4,7 @@
 
 #include "backends/abi/driver.cuh"
 #include "workloads/alltoall/alltoall.cuh"
+#include "workloads/caller/caller.cuh"
 #include "workloads/conform/conform.cuh"
 #include "workloads/goodput/goodput.cuh"
 #include "workloads/moe/moe.cuh"
@@ -148,6 +149,8 @@ Outcome run_rank(const std::string &workload, const ReferenceHandle &h, const Ra
         return run_rank<alltoall_workload>(h, r);
     if (workload == moe_workload::name)
         return run_rank<moe_workload>(h, r);
+    if (workload == caller_workload::name)
+        return run_rank<caller_workload>(h, r);
     if (workload == conform_workload::name)
         return run_rank<conform_workload>(h, r);
     return Outcome{-EINVAL, "no such workload", {}};
@@ -217,7 +220,7 @@ int main() {
         }
     }
     globfree(&found);
-    for (const char *name : {"op", "rate", "goodput", "alltoall", "moe", "conform"})
+    for (const char *name : {"op", "rate", "goodput", "alltoall", "moe", "caller", "conform"})
         CHECK(seen[name] > 0, "no case of %s", name);
     if (failures == 0)
         printf("ok\n");

@@ -371,14 +371,7 @@ func (j *job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 		metric("one_way", half, false)
 		j.checkTimer(&s, rtt, delayed)
 	}
-	hz := results[0].Get("clock_hz")
-	s.Facts["clock_hz"] = hz
-	if len(hz) > 0 && slices.Max(hz) > 1.01*slices.Min(hz) {
-		s.Warnings = append(s.Warnings, workloads.Warning{
-			Code: "clock_moved",
-			Text: fmt.Sprintf("clock64 ran at %.4g to %.4g Hz in the loops of one run", slices.Min(hz), slices.Max(hz)),
-		})
-	}
+	workloads.AddClocks(&s, results[0].Get("clock_hz"))
 	for _, c := range results[0].Counters {
 		if c.Name == "slot_waits" && c.Value > 0 {
 			// All other loops flush before the ring can fill.

@@ -1,0 +1,231 @@
+// caller's kernels on a CUDA device, and their launch. Compiled by nvcc only.
+#ifndef GIC_WORKLOADS_CALLER_LAUNCH_CUH
+#define GIC_WORKLOADS_CALLER_LAUNCH_CUH
+
+#include "backends/abi/kernel.cuh"
+
+#include "caller.cuh"
+
+#if defined(__CUDACC__)
+
+namespace gic_caller {
+
+using Params = caller_workload::Params;
+
+GIC_DEVICE uint64_t thread_of() { return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; }
+
+// The values are in registers here, whatever the compiler would rather do: load them late, say.
+template <class T, uint32_t N> GIC_DEVICE void pin(T (&v)[N]) {
+#pragma unroll
+    for (uint32_t k = 0; k < N; k++)
+        asm volatile("" : "+f"(v[k])::"memory");
+}
+
+GIC_DEVICE void begin_block(gic::Loop *loops) {
+    if (loops && threadIdx.x == 0)
+        loops[blockIdx.x].begin = gic::Stamp::now();
+}
+GIC_DEVICE void end_block(gic::Loop *loops) {
+    __syncthreads();
+    if (loops && threadIdx.x == 0)
+        loops[blockIdx.x].end = gic::Stamp::now();
+}
+
+template <uint32_t W, uint32_t N> __global__ void absent(Params p, gic::Loop *loops) {
+    begin_block(loops);
+    caller_workload::Thread<W, N> t;
+    t.load(p, thread_of());
+    pin(t.v);
+    t.run(p, thread_of());
+    end_block(loops);
+}
+
+template <uint32_t W, uint32_t N, class H>
+__global__ void code(H h, Params p, uint32_t variant, gic::Loop *loops, volatile uint32_t *stop) {
+    begin_block(loops);
+    caller_workload::Thread<W, N> t;
+    t.load(p, thread_of());
+    pin(t.v);
+    if (variant != caller_workload::DORMANT) {
+        if (threadIdx.x < h.lanes) {
+            const gic::Self self{blockIdx.x, gridDim.x, threadIdx.x, h.lanes};
+            const int status = caller_workload::send(h, self, p, variant == caller_workload::WAIT);
+            if (status != gic::OK && threadIdx.x == 0) {
+                p.status[blockIdx.x] = status;
+                *stop = 1;
+            }
+        }
+        if (variant == caller_workload::WAIT)
+            __syncthreads();
+    }
+    pin(t.v);
+    t.run(p, thread_of());
+    end_block(loops);
+}
+
+// What every agent posted is complete.
+template <class H> __global__ void complete(H h, Params p, volatile uint32_t *stop) {
+    if (threadIdx.x >= h.lanes)
+        return;
+    const gic::Self self{blockIdx.x, gridDim.x, threadIdx.x, h.lanes};
+    typename H::Agent agent(h, self);
+    const int status = agent.quiet();
+    if (status != gic::OK && threadIdx.x == 0) {
+        p.status[blockIdx.x] = status;
+        *stop = 1;
+    }
+}
+
+// Inputs for `absent` and the others.
+template <int = 0> __global__ void inputs(Params p, uint64_t n) {
+    for (uint64_t i = thread_of(); i < n; i += (uint64_t)gridDim.x * blockDim.x)
+        p.in[i] = caller_workload::input(i);
+}
+
+// Adds the results up into `sum` and clears them.
+template <int = 0> __global__ void collect(Params p, uint32_t variant) {
+    unsigned long long mine = 0;
+    for (uint64_t i = thread_of(); i < p.results; i += (uint64_t)gridDim.x * blockDim.x) {
+        mine += p.out[i];
+        p.out[i] = 0;
+    }
+    for (int step = 16; step; step /= 2)
+        mine += __shfl_down_sync(0xffffffffu, mine, step);
+    if (threadIdx.x % 32 == 0)
+        atomicAdd((unsigned long long *)&p.taken[variant], mine);
+}
+
+// Into the window, where the check looks for it; the agents' stores to it are done.
+template <int = 0> __global__ void publish(Params p, uint64_t *words) {
+    for (uint32_t i = threadIdx.x; i < p.variants; i += blockDim.x)
+        words[i] = p.taken[i];
+    __threadfence_system();
+}
+
+using Absent = void (*)(Params, gic::Loop *);
+template <class H> using Code = void (*)(H, Params, uint32_t, gic::Loop *, volatile uint32_t *);
+
+// The kernels of a kind of work and a number of values.
+template <uint32_t W> Absent absent_of(uint32_t live) {
+    switch (live) {
+    case 8:
+        return absent<W, 8>;
+    case 16:
+        return absent<W, 16>;
+    case 32:
+        return absent<W, 32>;
+    default:
+        return absent<W, 64>;
+    }
+}
+inline Absent absent_of(const Params &p) {
+    return p.work == caller_workload::STREAM ? absent_of<caller_workload::STREAM>(p.live)
+                                             : absent_of<caller_workload::COMPUTE>(p.live);
+}
+template <uint32_t W, class H> Code<H> code_of(uint32_t live) {
+    switch (live) {
+    case 8:
+        return code<W, 8, H>;
+    case 16:
+        return code<W, 16, H>;
+    case 32:
+        return code<W, 32, H>;
+    default:
+        return code<W, 64, H>;
+    }
+}
+
+template <class K> int shape_of(K kernel, const Params &p, caller_workload::Shape *shape_p) {
+    cudaFuncAttributes attr;
+    GIC_CUDA(cudaFuncGetAttributes(&attr, kernel));
+    int per_sm = 0;
+    if (p.threads <= (uint32_t)attr.maxThreadsPerBlock)
+        GIC_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, (int)p.threads, 0));
+    *shape_p =
+        caller_workload::Shape{(uint32_t)attr.numRegs, (uint32_t)attr.localSizeBytes, (uint32_t)per_sm};
+    if (per_sm == 0)
+        return gic::fail(-ENOTSUP, "caller: threads=%u do not fit one multiprocessor with %d registers each",
+                         p.threads, attr.numRegs);
+    return 0;
+}
+
+constexpr uint32_t helpers = 256; // threads of a block of the helper kernels
+
+// Queues every round; the caller waits.
+template <class H>
+int rounds(gic::Gpu &gpu, const H &h, const Params &p, Absent absent, Code<H> code,
+           volatile uint32_t *stop_word) {
+    cudaStream_t stream = (cudaStream_t)gpu.stream();
+    const uint32_t wide = 8 * gpu.multiprocessors();
+    for (uint32_t round = 0; round < p.warmup + p.rounds; round++)
+        for (uint32_t i = 0; i < p.variants; i++) {
+            const uint32_t variant = caller_workload::turn(p, round, i);
+            gic::Loop *loops =
+                round < p.warmup ? nullptr : caller_workload::loops_of(p, variant, round - p.warmup);
+            if (variant == caller_workload::ABSENT)
+                absent<<<p.blocks, p.threads, 0, stream>>>(p, loops);
+            else
+                code<<<p.blocks, p.threads, 0, stream>>>(h, p, variant, loops, stop_word);
+            if (variant == caller_workload::SEND || variant == caller_workload::WAIT)
+                complete<H><<<p.blocks, 32, 0, stream>>>(h, p, stop_word);
+            collect<><<<wide, helpers, 0, stream>>>(p, variant);
+            GIC_CUDA(cudaGetLastError());
+        }
+    publish<><<<1, 32, 0, stream>>>(p, (uint64_t *)(h.window + p.sums));
+    GIC_CUDA(cudaGetLastError());
+    return 0;
+}
+
+} // namespace gic_caller
+
+template <class H>
+int caller_workload::launch(gic::Gpu &gpu, const H &h, const Params &p, uint32_t agents,
+                            const volatile uint32_t *stop) {
+    volatile uint32_t *stop_word = gpu.arm();
+    if (!p.sends)
+        return 0;
+    const gic_caller::Absent absent = gic_caller::absent_of(p);
+    const gic_caller::Code<H> code =
+        p.work == STREAM ? gic_caller::code_of<STREAM, H>(p.live) : gic_caller::code_of<COMPUTE, H>(p.live);
+    Shape shapes[2];
+    if (int rc = gic_caller::shape_of(absent, p, &shapes[0]))
+        return rc;
+    if (int rc = gic_caller::shape_of(code, p, &shapes[1]))
+        return rc;
+    static_assert(sizeof shapes == 6 * sizeof(uint32_t), "as finish() reads them");
+    if (int rc = gpu.upload(p.shape, shapes, sizeof shapes))
+        return rc;
+    gic_caller::inputs<><<<8 * gpu.multiprocessors(), gic_caller::helpers, 0, (cudaStream_t)gpu.stream()>>>(
+        p, p.work == STREAM ? p.results : (uint64_t)INPUTS);
+    if (int rc = gic_caller::rounds(gpu, h, p, absent, code, stop_word))
+        return rc;
+    if (int rc = gpu.wait(stop, h.env.timeout_ns))
+        return rc;
+    gpu.shape = gic::GpuShape{p.blocks, p.threads, shapes[1].registers, shapes[1].local_bytes, 0};
+    std::vector<int32_t> status(agents);
+    if (int rc = gpu.download(status.data(), p.status, agents * sizeof(int32_t)))
+        return rc;
+    uint32_t worst = 0;
+    for (uint32_t i = 1; i < agents; i++)
+        if (gic::worse_status(status[worst], status[i]) != status[worst])
+            worst = i;
+    if (int rc = status[worst])
+        return gic::fail(rc, "block %u: %s", worst, gic::status_text(rc));
+    return 0;
+}
+
+// As often as beside the others, warm-up included.
+inline int caller_workload::launch_alone(gic::Gpu &gpu, const Params &p, const volatile uint32_t *stop) {
+    if (!p.sends)
+        return 0;
+    gpu.arm();
+    for (uint32_t round = 0; round < p.warmup + p.rounds; round++) {
+        gic::Loop *loops = round < p.warmup ? nullptr : p.alone + (size_t)(round - p.warmup) * p.blocks;
+        gic_caller::absent_of(p)<<<p.blocks, p.threads, 0, (cudaStream_t)gpu.stream()>>>(p, loops);
+        GIC_CUDA(cudaGetLastError());
+    }
+    return gpu.wait(stop, 0);
+}
+
+#endif
+#endif
