@@ -352,7 +352,7 @@ func TestBadInput(t *testing.T) {
 		{run("--workload", "op", "--backend", "fake", "--nic", "none", "--out", garbage+"/sub"), []string{"garbage.jsonl/sub", "not a directory"}},
 		{run("--resume", dir), []string{dir, "has no run.jsonl"}},
 		{run("--resume", dir+"/done"), []string{"done/run.jsonl"}},
-		{run("--resume", dir+"/done", "--ranks", "4"), []string{"--ranks", "allowed beside it: --format, --timeout, --rendezvous"}},
+		{run("--resume", dir+"/done", "--ranks", "4"), []string{"--ranks", "allowed beside it: --part, --format, --timeout, --rendezvous"}},
 	}
 	for _, tt := range tests {
 		status, stdout, stderr := gic(t, tt.args...)

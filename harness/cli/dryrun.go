@@ -104,8 +104,19 @@ func dryRun(w io.Writer, p *plan.Plan) {
 	if p.Suite == "" {
 		name = "from the command line"
 	}
+	if len(p.Outers) == 0 {
+		fmt.Fprintf(w, "Plan %s: this part of it is empty.\n", name)
+		return
+	}
+	var nics []string
+	for i := range p.Outers {
+		if n := p.Outers[i].NIC.String(); !slices.Contains(nics, n) {
+			nics = append(nics, n)
+		}
+	}
+	slices.Sort(nics)
 	fmt.Fprintf(w, "Plan %s: %d ranks, %d process runs of every case, device=%s, nic=%s, seed=%d\n\n",
-		name, p.Ranks, p.Repeat, p.Outers[0].Device, p.Outers[0].NIC, p.Seed)
+		name, p.Ranks, p.Repeat, p.Outers[0].Device, strings.Join(nics, " / "), p.Seed)
 	t := newTable(w, "workload", "backend", "configs", "records", "processes", "")
 	t.SetColumnConfigs([]table.ColumnConfig{
 		{Number: 3, Align: text.AlignRight, AlignHeader: text.AlignRight},

@@ -142,3 +142,12 @@ func (n *natural) Set(v string) error {
 	n.value = int(i)
 	return nil
 }
+
+// partFlag is a share of a plan, "2/4".
+type partFlag struct{ plan.Part }
+
+func (p *partFlag) Type() string { return "k/n" }
+func (p *partFlag) Set(v string) (err error) {
+	p.Part, err = plan.ParsePart(v)
+	return err
+}

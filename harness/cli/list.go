@@ -187,7 +187,7 @@ func describeBackends(ctx context.Context, files []string) ([]backendEntry, erro
 				device = "cuda"
 			}
 			req := plan.Request{Ranks: defaultRanks, Device: device, NIC: nic}
-			if reason := cat.refusals(ctx, b.name, []map[string]string{plan.Defaults(info.Keys)}, req)[0].Reason; reason != "" {
+			if reason := cat.refusals(ctx, b.name, []plan.Setup{{Config: plan.Defaults(info.Keys), NIC: nic}}, req)[0].Reason; reason != "" {
 				e.Here = reason
 			}
 		} else {

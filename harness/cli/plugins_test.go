@@ -124,7 +124,7 @@ func TestNICProfilesAreThoseOfTheNIC(t *testing.T) {
 		}
 		nic.Config["profile"] = p.Name
 		req := plan.Request{Ranks: 2, Device: "host", NIC: nic}
-		reason := cat.refusals(context.Background(), "minigda", []map[string]string{config}, req)[0].Reason
+		reason := cat.refusals(context.Background(), "minigda", []plan.Setup{{Config: config, NIC: nic}}, req)[0].Reason
 		if known := p.Name != "no-such-model"; known != (reason == "") {
 			t.Errorf("profile %s: minigda says %q", p.Name, reason)
 		}

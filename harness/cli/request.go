@@ -42,8 +42,8 @@ func (r *runFlags) request(ctx context.Context, world int) (*plan.Plan, *catalog
 	req := plan.Request{Suite: suite, Seed: r.seed, Ranks: ranks, Repeat: cmp.Or(r.repeat.value, suite.Repeat, defaultRepeat),
 		NIC: nic, Workloads: workloadList(), Backends: cat.planBackends()}
 	req.Device = r.pickDevice(ctx, cat, named, req)
-	req.Probe = func(name string, configs []map[string]string) []plan.Refusal {
-		return cat.refusals(ctx, name, configs, req)
+	req.Probe = func(name string, setups []plan.Setup) []plan.Refusal {
+		return cat.refusals(ctx, name, setups, req)
 	}
 	p, err := plan.Expand(req)
 	if err != nil {
@@ -99,27 +99,27 @@ func (r *runFlags) pickDevice(ctx context.Context, cat *catalog, named map[strin
 	req.Device = "cuda"
 	for name, info := range cat.infos {
 		if named[name] && info.Caps&backends.CapCUDADevice != 0 && cudaDevices() > 0 &&
-			cat.refusals(ctx, name, []map[string]string{plan.Defaults(info.Keys)}, req)[0].Reason == "" {
+			cat.refusals(ctx, name, []plan.Setup{{Config: plan.Defaults(info.Keys), NIC: req.NIC}}, req)[0].Reason == "" {
 			return "cuda"
 		}
 	}
 	return "host"
 }
 
-// refusals says why configurations of a backend cannot run here.
-func (c *catalog) refusals(ctx context.Context, name string, configs []map[string]string, req plan.Request) []plan.Refusal {
-	opens := make([]backends.Open, len(configs))
+// refusals says why setups of a backend cannot run here.
+func (c *catalog) refusals(ctx context.Context, name string, setups []plan.Setup, req plan.Request) []plan.Refusal {
+	opens := make([]backends.Open, len(setups))
 	device := req.Device
 	if device == "cuda" {
 		device = "cuda:0"
 	}
-	for i, config := range configs {
-		nic := req.NIC.Kind
+	for i, s := range setups {
+		nic := s.NIC.Kind
 		if nic == "mlx5" {
-			nic = req.NIC.Device
+			nic = s.NIC.Device
 		}
 		opens[i] = backends.Open{Ranks: req.Ranks, Job: "gic-probe", Device: device, NIC: nic,
-			NICConfig: maps.Clone(req.NIC.Config), Config: config, Timeout: childTimeout}
+			NICConfig: maps.Clone(s.NIC.Config), Config: s.Config, Timeout: childTimeout}
 	}
 	refusals := c.probe(ctx, name, opens)
 	if info := c.infos[name]; info != nil {

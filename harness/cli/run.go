@@ -141,7 +141,7 @@ func (a *app) dry(ctx context.Context, r *runFlags, world int) error {
 	if err != nil {
 		return err
 	}
-	dryRun(a.stdout, p)
+	dryRun(a.stdout, p.Part(r.part.Part))
 	return nil
 }
 
@@ -176,7 +176,8 @@ func (a *app) measure(ctx context.Context, r *runFlags, args []string, cluster *
 		return err
 	}
 	defer s.writer.Close()
-	if cluster == nil && wantsMPS(s.plan, cudaDevices()) {
+	part := s.plan.Part(r.part.Part)
+	if cluster == nil && wantsMPS(part, cudaDevices()) {
 		stop, err := startMPS(ctx)
 		if err != nil {
 			return err
@@ -187,10 +188,10 @@ func (a *app) measure(ctx context.Context, r *runFlags, args []string, cluster *
 			}
 		}()
 	}
-	progress := newReporter(a.stderr, s.plan.Records(), newLabels(s.cat))
+	progress := newReporter(a.stderr, part.Records(), newLabels(s.cat))
 	opt := run.Options{Workloads: workloadMap(), Plugin: s.cat.path, Cluster: cluster, Timeout: r.timeout,
 		Resume: s.resume, Progress: progress.update}
-	runErr := run.Run(ctx, *s.plan, opt, func(c record.Case) error {
+	runErr := run.Run(ctx, *part, opt, func(c record.Case) error {
 		if err := s.writer.Write(&c); err != nil {
 			return err
 		}
@@ -204,7 +205,7 @@ func (a *app) measure(ctx context.Context, r *runFlags, args []string, cluster *
 	if runErr != nil && !isInterrupt(runErr) {
 		return asUsage(runErr)
 	}
-	return a.finish(s, r.format.value, runErr != nil)
+	return a.finish(s, r, runErr != nil)
 }
 
 // folder names the folder of a run by what chose it.
@@ -260,7 +261,8 @@ func runID(now time.Time) string {
 
 // finish prints the table, where the records are, and one line of counts. The table is made from the file, as
 // gic show makes it: the two cannot differ.
-func (a *app) finish(s *session, format string, interrupted bool) error {
+func (a *app) finish(s *session, r *runFlags, interrupted bool) error {
+	format := r.format.value
 	file := filepath.Join(s.dir, record.FileName)
 	rep, err := report.Load(file)
 	if err != nil {
@@ -283,6 +285,10 @@ func (a *app) finish(s *session, format string, interrupted bool) error {
 		fmt.Fprintf(a.stderr, "gic: interrupted; %d of %d records are kept, finish them with: gic run --resume %s\n",
 			len(s.counts), s.plan.Records(), s.dir)
 		return exitError(exitInterrupted)
+	}
+	if missing := s.plan.Records() - len(s.counts); missing > 0 {
+		fmt.Fprintf(a.stderr, "gic: this was part %s; %d of %d records are there, measure the others with: gic run --resume %s\n",
+			r.part, len(s.counts), s.plan.Records(), s.dir)
 	}
 	if counts[record.Failed]+counts[record.Timeout]+counts[record.Unverified] > 0 {
 		return exitError(exitFailed)

@@ -321,6 +321,57 @@ func resumeAndCheck(t *testing.T, dir string, had []*record.Case) {
 	}
 }
 
+// A campaign in parts, into one folder by several commands, is the campaign.
+func TestParts(t *testing.T) {
+	whole, parted := filepath.Join(t.TempDir(), "whole"), filepath.Join(t.TempDir(), "parts")
+	flags := []string{"--workload", "op:size=8|64,iterations=20,timer_check=0", "--workload", "rate:messages=4,warmup=0", "--backend", "fake", "--repeat", "2"}
+	if status, _, stderr := gic(t, fakeRun(whole, flags...)...); status != exitOK {
+		t.Fatalf("status %d, stderr %q", status, stderr)
+	}
+	_, want := readRunFile(t, whole)
+	const parts = 3
+	had := 0
+	for k := 1; k <= parts; k++ {
+		part := fmt.Sprintf("%d/%d", k, parts)
+		args := []string{"run", "--resume", parted, "--part", part}
+		if k == 1 {
+			args = append(fakeRun(parted, flags...), "--part", part)
+		}
+		status, _, stderr := gic(t, args...)
+		if status != exitOK {
+			t.Fatalf("part %s: status %d, stderr %q", part, status, stderr)
+		}
+		h, cases := readRunFile(t, parted)
+		if h.Cases != len(want) || len(cases) <= had {
+			t.Errorf("part %s: %d records behind %d, %d planned; the whole has %d", part, len(cases), had, h.Cases, len(want))
+		}
+		had = len(cases)
+		missing := fmt.Sprintf("this was part %s; %d of %d records are there, measure the others with: gic run --resume %s", part, had, len(want), parted)
+		if strings.Contains(stderr, missing) != (k < parts) {
+			t.Errorf("part %s: stderr %q", part, stderr)
+		}
+	}
+	_, got := readRunFile(t, parted)
+	keys := func(cases []*record.Case) (list []string) {
+		for i, c := range cases {
+			list = append(list, fmt.Sprintf("%s #%d", c.ID, c.Index))
+			if c.Order != i {
+				t.Errorf("record %d has order %d", i, c.Order)
+			}
+		}
+		return list
+	}
+	if d := cmp.Diff(keys(want), keys(got)); d != "" {
+		t.Errorf("(-whole +parts):\n%s", d)
+	}
+	if status, stdout, _ := gic(t, append(fakeRun(filepath.Join(t.TempDir(), "dry"), flags...), "--part", "3/3", "--dry-run")...); status != exitOK || !strings.Contains(stdout, "Plan from the command line") {
+		t.Errorf("dry run of a part: status %d, %q", status, stdout)
+	}
+	if status, _, stderr := gic(t, append(fakeRun(filepath.Join(t.TempDir(), "bad"), flags...), "--part", "4/3")...); status != exitUsage || !strings.Contains(stderr, "--part 4/3 is not allowed; allowed: k/n with 1 <= k <= n") {
+		t.Errorf("--part 4/3: status %d, stderr %q", status, stderr)
+	}
+}
+
 func TestResumeMeasuresFailuresAgain(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	if status, _, stderr := gic(t, fakeRun(dir, "--workload", "op:size=8|64,iterations=20,timer_check=0", "--backend", "fake", "--repeat", "2")...); status != exitOK {

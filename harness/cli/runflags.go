@@ -20,6 +20,7 @@ type runFlags struct {
 	device          oneOf
 	nic, nicProfile string
 	out, resume     string
+	part            partFlag
 	timeout         time.Duration
 	rendezvous      string
 	dryRun          bool
@@ -48,6 +49,7 @@ func newRunFlags() *runFlags {
 	g = r.group("What becomes of it")
 	g.StringVar(&r.out, "out", "", "write run.jsonl into the folder `DIR`; else <time>-<id> below $GIC_RESULTS or results/local")
 	g.StringVar(&r.resume, "resume", "", "finish the run in `DIR`: measure what it lacks, and what failed or timed out again")
+	g.Var(&r.part, "part", "measure only part `k/n` of the plan; the other parts go into the same run by --resume DIR --part")
 	g.BoolVar(&r.dryRun, "dry-run", false, "print the plan and start nothing")
 	g.Var(&r.format, "format", "print results as table (the default), markdown, csv, json or nccl-tests")
 	return r
@@ -71,11 +73,11 @@ func parseRun(args []string) (*runFlags, error) {
 	if r.resume != "" {
 		for _, name := range r.names() {
 			switch name {
-			case "--resume", "--format", "--timeout", "--rendezvous":
+			case "--resume", "--part", "--format", "--timeout", "--rendezvous":
 				continue
 			}
 			if r.all.Changed(name[2:]) {
-				return nil, usagef("--resume %s takes %s from the run it finishes; allowed beside it: --format, --timeout, --rendezvous", r.resume, name)
+				return nil, usagef("--resume %s takes %s from the run it finishes; allowed beside it: --part, --format, --timeout, --rendezvous", r.resume, name)
 			}
 		}
 	}

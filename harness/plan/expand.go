@@ -31,9 +31,15 @@ type Request struct {
 	Device        string
 	Workloads     []workloads.Workload
 	Backends      []Backend
-	// Probe says for configurations of one backend why each cannot run here. It is asked once per backend with
-	// all its configurations. Nil asks nothing.
-	Probe func(backend string, configs []map[string]string) []Refusal
+	// Probe says for setups of one backend why each cannot run here. It is asked once per backend with all its
+	// setups. Nil asks nothing.
+	Probe func(backend string, setups []Setup) []Refusal
+}
+
+// Setup is a backend's configuration and the NIC under it.
+type Setup struct {
+	Config map[string]string
+	NIC    NIC
 }
 
 // Refusal is why a configuration cannot run here; Reason is empty when it can. Invalid: it makes no sense on any
@@ -47,6 +53,7 @@ type Refusal struct {
 type cell struct {
 	workload, backend string
 	config            map[string]string
+	nic               NIC
 	group             string // workload and outer axes: what is compared with each other, and so run together
 	points            []workloads.Point
 	nonsense          []string // beside points: why no backend could run it
@@ -67,7 +74,10 @@ func (c *cell) reason(i int) string {
 	return ""
 }
 
-func (c *cell) key() string { return c.group + " " + c.backend + " " + mapKey(c.config) }
+func (c *cell) key() string { return c.group + " " + c.backend + " " + c.setup() }
+
+// setup spells configuration and NIC in one way.
+func (c *cell) setup() string { return mapKey(c.config) + " " + mapKey(c.nic.Config) }
 
 // mapKey spells a map in one way.
 func mapKey(m map[string]string) string {
@@ -129,24 +139,30 @@ func (r *Request) cells() ([]*cell, error) {
 			return nil, err
 		}
 		for _, spec := range b.Backends {
+			spec, nics, err := r.nics(spec)
+			if err != nil {
+				return nil, err
+			}
 			back, settings, err := r.backend(spec)
 			if err != nil {
 				return nil, err
 			}
-			if count += combinations(settings) * len(points); count > maxPoints {
+			if count += combinations(settings) * len(nics) * len(points); count > maxPoints {
 				return nil, fmt.Errorf("the plan has more than %d points; sweep fewer values", maxPoints)
 			}
 			err = product(settings, func(config map[string]string) error {
-				for _, pt := range points {
-					c := &cell{workload: b.Workload.Name, backend: spec.Name, config: config, group: pt.group}
-					if old := index[c.key()]; old != nil {
-						c = old
-					} else {
-						c.skip, c.seen = back.Missing, map[string]bool{}
-						index[c.key()] = c
-						cells = append(cells, c)
+				for _, nic := range nics {
+					for _, pt := range points {
+						c := &cell{workload: b.Workload.Name, backend: spec.Name, config: config, nic: nic, group: pt.group}
+						if old := index[c.key()]; old != nil {
+							c = old
+						} else {
+							c.skip, c.seen = back.Missing, map[string]bool{}
+							index[c.key()] = c
+							cells = append(cells, c)
+						}
+						c.add(pt, back)
 					}
-					c.add(pt, back)
 				}
 				return nil
 			})
@@ -287,7 +303,7 @@ func (r *Request) probe(cells []*cell) {
 		if byBackend[c.backend] == nil {
 			names = append(names, c.backend)
 		}
-		key := mapKey(c.config)
+		key := c.setup()
 		list := byBackend[c.backend]
 		i := slices.IndexFunc(list, func(e *entry) bool { return e.key == key })
 		if i < 0 {
@@ -299,11 +315,11 @@ func (r *Request) probe(cells []*cell) {
 	}
 	for _, name := range names {
 		list := byBackend[name]
-		configs := make([]map[string]string, len(list))
+		setups := make([]Setup, len(list))
 		for i, e := range list {
-			configs[i] = e.cells[0].config
+			setups[i] = Setup{e.cells[0].config, e.cells[0].nic}
 		}
-		for i, refusal := range r.Probe(name, configs) {
+		for i, refusal := range r.Probe(name, setups) {
 			for _, c := range list[i].cells {
 				c.skip, c.invalid = refusal.Reason, refusal.Invalid
 			}
@@ -312,8 +328,8 @@ func (r *Request) probe(cells []*cell) {
 }
 
 func (r *Request) outer(c *cell, index int) Outer {
-	return Outer{Workload: c.workload, Backend: c.backend, Config: c.config, NIC: r.NIC, Device: r.Device,
-		Ranks: r.Ranks, Index: index, Seed: r.Seed}
+	return Outer{Workload: c.workload, Backend: c.backend, Config: c.config, NIC: c.nic, Device: r.Device,
+		Ranks: r.Ranks, Index: index, Seed: r.Seed, Group: c.group}
 }
 
 // skipped gives the outers of a cell that will not run, one per reason, in the order of the suite.

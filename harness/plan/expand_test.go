@@ -139,14 +139,63 @@ func TestExpandErrors(t *testing.T) {
 	}
 }
 
+// A backend of a block may run on a NIC of its own: nic.<key> of its spec, on what --nic gives.
+func TestNICOfABackend(t *testing.T) {
+	r := toyRequest(t, 1, "w:a=1|2 <- full:nic.engine=cpu|gpu,q=2 puts", "w:a=1 <- full:q=2")
+	r.Repeat = 1
+	nic, err := ParseNIC("soft:threads=2", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.NIC = nic
+	var asked []string
+	r.Probe = func(name string, setups []Setup) []Refusal {
+		for _, s := range setups {
+			asked = append(asked, fmt.Sprintf("%s{%s} %s", name, mapKey(s.Config), s.NIC))
+		}
+		return make([]Refusal, len(setups))
+	}
+	var got []string
+	for _, o := range mustExpand(t, r).Outers {
+		got = append(got, fmt.Sprintf("%s{%s} %s: %d points", o.Backend, mapKey(o.Config), o.NIC, len(o.Points)))
+		if len(o.NIC.Config) != len(nic.Config) {
+			t.Errorf("%s: NIC with the keys %v", o.Backend, o.NIC.Config)
+		}
+	}
+	want := []string{
+		"full{q=2} soft:engine=gpu,threads=2: 2 points", "full{q=2} soft:threads=2: 2 points", "puts{q=1} soft:threads=2: 2 points",
+	}
+	if d := cmp.Diff(want, sorted(got)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	want = []string{"full{q=2} soft:engine=gpu,threads=2", "full{q=2} soft:threads=2", "puts{q=1} soft:threads=2"}
+	if d := cmp.Diff(want, sorted(asked)); d != "" {
+		t.Errorf("asked (-want +got):\n%s", d)
+	}
+	for block, want := range map[string]string{
+		"w <- full:nic.engine=fpga": "backend full, --nic soft: engine=fpga is not allowed; allowed: cpu|gpu",
+		"w <- full:nic.speed=1":     `backend full, --nic soft has no key "speed"`,
+	} {
+		r := toyRequest(t, 1, block)
+		r.NIC = nic
+		if _, err := Expand(r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", block, err, want)
+		}
+	}
+	none := toyRequest(t, 1, "w <- full:nic.engine=gpu")
+	if _, err := Expand(none); err == nil || err.Error() != "backend full: nic.engine is a key of --nic soft; it cannot go with --nic none" {
+		t.Errorf("--nic none: error %v", err)
+	}
+}
+
 func TestProbeIsAskedOncePerBackend(t *testing.T) {
 	r := toyRequest(t, 1, "w:a=1..8 <- full:q=1|2 puts absent", "v:o=x|y <- full:q=2|3 puts")
 	asked := map[string][]string{}
-	r.Probe = func(name string, configs []map[string]string) []Refusal {
-		refusals := make([]Refusal, len(configs))
-		for i, c := range configs {
-			asked[name] = append(asked[name], mapKey(c))
-			if c["q"] == "3" {
+	r.Probe = func(name string, setups []Setup) []Refusal {
+		refusals := make([]Refusal, len(setups))
+		for i, s := range setups {
+			asked[name] = append(asked[name], mapKey(s.Config))
+			if s.Config["q"] == "3" {
 				refusals[i] = Refusal{"three is too many", true}
 			}
 		}
@@ -168,8 +217,8 @@ func TestProbeIsAskedOncePerBackend(t *testing.T) {
 func TestPlanOfInvalidConfigurations(t *testing.T) {
 	for invalid, want := range map[bool]string{true: "nothing to run: full: q and w clash", false: ""} {
 		r := toyRequest(t, 1, "w:a=1|2 <- full:q=1|2")
-		r.Probe = func(_ string, configs []map[string]string) []Refusal {
-			return slices.Repeat([]Refusal{{"q and w clash", invalid}}, len(configs))
+		r.Probe = func(_ string, setups []Setup) []Refusal {
+			return slices.Repeat([]Refusal{{"q and w clash", invalid}}, len(setups))
 		}
 		p, err := Expand(r)
 		if got := fmt.Sprint(err); want != "" && got != want {

@@ -101,6 +101,46 @@ func (n NIC) String() string {
 	return spec.String()
 }
 
+// nicPrefix marks the keys of a backend spec that are the NIC's: minigda:nic.engine=gpu,batch=16.
+const nicPrefix = "nic."
+
+// nics takes the NIC's keys out of a backend's spec and gives the NICs that the backend is to run on: the request's,
+// with the values that the spec gives in place of its own.
+func (r *Request) nics(spec Spec) (Spec, []NIC, error) {
+	rest := Spec{Name: spec.Name}
+	var own []Setting
+	for _, s := range spec.Settings {
+		if key, ok := strings.CutPrefix(s.Key, nicPrefix); ok {
+			own = append(own, Setting{key, s.Values})
+		} else {
+			rest.Settings = append(rest.Settings, s)
+		}
+	}
+	if own == nil {
+		return spec, []NIC{r.NIC}, nil
+	}
+	if r.NIC.Kind != "soft" {
+		return spec, nil, fmt.Errorf("backend %s: %s%s is a key of --nic soft; it cannot go with --nic %s", spec.Name, nicPrefix, own[0].Key, r.NIC)
+	}
+	keys := NICKeys()
+	for i := range keys {
+		keys[i].Default = r.NIC.Config[keys[i].Name]
+	}
+	settings, err := resolve("backend "+spec.Name+", --nic soft", keys, own)
+	if err != nil {
+		return spec, nil, err
+	}
+	if combinations(settings) > maxPoints {
+		return spec, nil, fmt.Errorf("backend %s has more than %d NICs; sweep fewer values", spec.Name, maxPoints)
+	}
+	var nics []NIC
+	err = product(settings, func(config map[string]string) error {
+		nics = append(nics, NIC{Kind: r.NIC.Kind, Config: config})
+		return nil
+	})
+	return rest, nics, err
+}
+
 // Equal says whether two NICs are asked for alike.
 func (n NIC) Equal(o NIC) bool {
 	return n.Kind == o.Kind && n.Device == o.Device && maps.Equal(n.Config, o.Config)

@@ -34,6 +34,8 @@ type Outer struct {
 	Index    int // process run, from 0
 	Seed     uint64
 	Points   []workloads.Point
+	// Group is what is compared with each other: the workload with its outer axes.
+	Group string
 	// Skip is the reason, when it is known beforehand that these cannot run.
 	Skip string
 }
