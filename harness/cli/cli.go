@@ -47,6 +47,7 @@ func commands() []command {
 		{name: "baseline", short: "give runs a name to compare with", run: (*app).baseline},
 		{name: "history", short: "follow cases over runs, with change points", run: (*app).history},
 		{name: "results", short: "look after a folder of runs: list, query, prune, verify", run: (*app).results},
+		{name: "trace", short: "what a stack asked of the software NIC: show, stats, diff, export", run: (*app).trace},
 		{name: "doctor", short: "what this machine can run, and what is missing for the rest", run: (*app).doctor},
 		{name: "help", short: "help for a command", run: (*app).help},
 		{name: "version", short: "version of gic", run: (*app).version},

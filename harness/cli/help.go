@@ -109,6 +109,8 @@ func helpText(name string) (string, *flags) {
 		return helpBaseline, nil
 	case "results":
 		return helpResults, nil
+	case "trace":
+		return helpTrace, nil
 	case "doctor":
 		f, _ := newDoctorFlags()
 		return helpDoctor, f

@@ -269,7 +269,12 @@ func (r *rank) point(p workloads.Point) *pointResult {
 				after, err = r.session.Counters()
 				return err
 			}},
-			{"facts", func() (err error) { res.Facts, err = r.session.Facts(); return err }},
+			{"facts", func() (err error) {
+				if res.Facts, err = r.session.Facts(); err == nil {
+					hashTrace(res.Facts)
+				}
+				return err
+			}},
 			{"verify", func() (err error) { res.Verify, err = job.Verify(me, r.session); return err }},
 		} {
 			stage = step.name
