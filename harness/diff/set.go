@@ -32,6 +32,10 @@ type Set struct {
 	stat   func(*record.Metric) float64
 	files  []string
 	intern map[string]string
+	repeat int // process runs of a case that are likely to come
+	// What process runs are cut from: many small slices at once.
+	floats []float64
+	uints  []uint64
 }
 
 // runInfo is one header.
@@ -156,6 +160,7 @@ func (s *Set) readFile(path string, filter *results.Filter) error {
 		switch rec := at.Record.(type) {
 		case *record.Header:
 			header, run = rec, s.addRun(rec)
+			s.repeat = min(rec.Repeat, 64) // whatever it claims
 		case *record.Case:
 			if run < 0 {
 				return fmt.Errorf("%s is no run file: it does not begin with a header", path)
@@ -202,11 +207,12 @@ func (s *Set) add(c *record.Case, run, file, line int32) {
 	k := s.byID[setKey(c.ID, c.Imported != nil)]
 	switch {
 	case k == nil:
-		if want := record.CaseID(c); want != c.ID {
+		keys, want := record.Identity(c)
+		if want != c.ID {
 			bad("id %q is not the hash %q of the case's keys: not used", c.ID, want)
 			return
 		}
-		k = s.newCase(c)
+		k = s.newCase(c, keys)
 	case !k.sameKeys(c):
 		bad("id %q is that of a case with other keys: not used", c.ID)
 		return
@@ -241,7 +247,7 @@ func (s *Set) add(c *record.Case, run, file, line int32) {
 
 // addValues puts metrics and counters at their places in p.
 func (s *Set) addValues(k *caseSet, p *processRun, c *record.Case) error {
-	p.values = make([]float64, len(k.metrics), max(len(k.metrics), len(c.Metrics)))
+	p.values = cut(&s.floats, len(k.metrics), max(len(k.metrics), len(c.Metrics)))
 	for i := range p.values {
 		p.values[i] = math.NaN()
 	}
@@ -258,7 +264,7 @@ func (s *Set) addValues(k *caseSet, p *processRun, c *record.Case) error {
 		}
 		p.values[at] = s.stat(m)
 	}
-	p.counts = make([]uint64, len(k.counters), max(len(k.counters), len(c.Counters)))
+	p.counts = cut(&s.uints, len(k.counters), max(len(k.counters), len(c.Counters)))
 	for i := range p.counts {
 		p.counts[i] = missing
 	}
@@ -275,6 +281,17 @@ func (s *Set) addValues(k *caseSet, p *processRun, c *record.Case) error {
 	return nil
 }
 
+// cut takes a slice off a stock.
+func cut[T any](stock *[]T, n, most int) []T {
+	const chunk = 8192
+	if len(*stock) < most {
+		*stock = make([]T, max(chunk, most))
+	}
+	out := (*stock)[:n:most]
+	*stock = (*stock)[most:]
+	return out
+}
+
 // setKey keeps another tool's result apart from a measured one of the same case.
 func setKey(id string, imported bool) string {
 	if imported {
@@ -283,12 +300,12 @@ func setKey(id string, imported bool) string {
 	return id
 }
 
-func (s *Set) newCase(c *record.Case) *caseSet {
-	flat := record.Flatten(c)
-	k := &caseSet{id: strings.Clone(c.ID), workload: s.own(c.Workload), backend: s.own(c.Backend)}
-	for _, kv := range flat[:len(flat)-2] { // without seed and index
-		k.keys = append(k.keys, record.KeyValue{Key: s.own(kv.Key), Value: s.own(kv.Value)})
+func (s *Set) newCase(c *record.Case, keys []record.KeyValue) *caseSet {
+	for i, kv := range keys {
+		keys[i] = record.KeyValue{Key: s.own(kv.Key), Value: s.own(kv.Value)}
 	}
+	k := &caseSet{id: strings.Clone(c.ID), keys: keys, workload: s.own(c.Workload), backend: s.own(c.Backend)}
+	k.runs = make([]processRun, 0, s.repeat)
 	if c.Imported != nil {
 		k.imported, k.source = true, &record.Import{
 			Format: s.own(c.Imported.Format), File: s.own(c.Imported.File), SHA256: s.own(c.Imported.SHA256), Line: c.Imported.Line,

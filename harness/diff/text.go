@@ -181,7 +181,7 @@ func (m *Metric) interval() string {
 	if !m.Bounded() {
 		return "-"
 	}
-	return strings.NewReplacer(" %", "").Replace("[" + percent(m.Low) + ", " + percent(m.High) + "]")
+	return "[" + strings.TrimSuffix(percent(m.Low), " %") + ", " + strings.TrimSuffix(percent(m.High), " %") + "]"
 }
 
 func pText(p float64) string {

@@ -146,3 +146,35 @@ func (m *Metric) check() error {
 	}
 	return nil
 }
+
+// trim takes the raw samples off a case that was checked with them.
+func trim(c *Case) {
+	for i := range c.Metrics {
+		c.Metrics[i].Samples, c.Metrics[i].HDR = nil, ""
+	}
+}
+
+// repeats says whether two metrics have one name, and which.
+func repeats(metrics []Metric) (string, bool) {
+	if len(metrics) <= 16 {
+		for i := range metrics {
+			for j := range i {
+				if metrics[i].Name == metrics[j].Name {
+					return metrics[i].Name, true
+				}
+			}
+		}
+		return "", false
+	}
+	names := make([]string, 0, len(metrics))
+	for i := range metrics {
+		names = append(names, metrics[i].Name)
+	}
+	slices.Sort(names)
+	for i := 1; i < len(names); i++ {
+		if names[i] == names[i-1] {
+			return names[i], true
+		}
+	}
+	return "", false
+}

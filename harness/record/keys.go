@@ -3,10 +3,9 @@ package record
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"io"
-	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // KeyValue is one key of a case and its value.
@@ -29,9 +28,11 @@ func identity(c *Case) []KeyValue {
 	kv := make([]KeyValue, 0, 8+len(c.Axes)+len(c.Config)+len(c.NICConfig))
 	group := func(name, value string, keys map[string]string) {
 		kv = append(kv, KeyValue{name, value})
-		for _, k := range slices.Sorted(maps.Keys(keys)) {
-			kv = append(kv, KeyValue{name + "." + k, keys[k]})
+		start := len(kv)
+		for k, v := range keys {
+			kv = append(kv, KeyValue{name + "." + k, v})
 		}
+		slices.SortFunc(kv[start:], func(a, b KeyValue) int { return strings.Compare(a.Key, b.Key) })
 	}
 	group("workload", c.Workload, c.Axes)
 	group("backend", c.Backend, c.Config)
@@ -41,11 +42,22 @@ func identity(c *Case) []KeyValue {
 
 // CaseID is the stable name of a case: a hash of its keys without seed and index, 16 hex digits. Any key that
 // differs gives another ID; the order in which keys were given does not matter.
-func CaseID(c *Case) string {
-	h := sha256.New()
-	for _, kv := range identity(c) {
+func CaseID(c *Case) string { return hash(identity(c)) }
+
+// Identity is what CaseID is made of, the keys of Flatten without seed and index, and that ID.
+func Identity(c *Case) ([]KeyValue, string) {
+	kv := identity(c)
+	return kv, hash(kv)
+}
+
+func hash(keys []KeyValue) string {
+	text := make([]byte, 0, 1024)
+	for _, kv := range keys {
 		// Lengths in front, so that no value can pose as the next key.
-		io.WriteString(h, strconv.Itoa(len(kv.Key))+":"+kv.Key+strconv.Itoa(len(kv.Value))+":"+kv.Value)
+		for _, s := range [...]string{kv.Key, kv.Value} {
+			text = append(append(strconv.AppendInt(text, int64(len(s)), 10), ':'), s...)
+		}
 	}
-	return hex.EncodeToString(h.Sum(nil)[:8])
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
 }

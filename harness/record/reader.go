@@ -95,8 +95,11 @@ func Lines(name string, r io.Reader) iter.Seq2[Located, error] { return read(nam
 // ReadLines is ReadFile for those who must say where a record stands.
 func ReadLines(path string) iter.Seq2[Located, error] { return readLines(path, false) }
 
-// ReadSummaries is ReadLines for those who need no raw samples, in less time: Samples and HDR of all metrics are
-// left out. What ReadLines refuses is refused here too.
+// ReadSummaries is ReadLines for those who need no raw samples, in a fraction of the time: Samples and HDR of all
+// metrics are left out. What ReadLines refuses is refused here too.
+//
+// A Case is the loop's until its next record only, and then becomes another; its strings may be kept. Its maps and
+// libraries are those of other cases too: they may be kept, but not changed.
 func ReadSummaries(path string) iter.Seq2[Located, error] { return readLines(path, true) }
 
 func readLines(path string, lean bool) iter.Seq2[Located, error] {
@@ -147,6 +150,7 @@ func read(name string, r io.Reader, lean bool) iter.Seq2[Located, error] {
 					return
 				}
 			}
+			b.release()
 			if b.err != nil {
 				yield(Located{}, fmt.Errorf("read %s: %w", name, b.err))
 				return
@@ -181,6 +185,7 @@ type batch struct {
 	records []Record
 	at      []int         // line numbers of the records
 	decoded chan struct{} // closed when records are there
+	parts   *parts        // of a lean decoder's cases
 }
 
 // batchBytes is enough to make handing over cheap and little enough to keep all CPUs busy on small files.
@@ -274,9 +279,25 @@ func (b *batch) readLine(br *bufio.Reader) {
 	b.ends = append(b.ends, len(b.buf))
 }
 
+// allParts are used again once the records of their batch were handed over.
+var allParts = sync.Pool{New: func() any { return new(parts) }}
+
+// release gives back what the records of the batch were made of, if they are not the caller's to keep.
+func (b *batch) release() {
+	if b.parts != nil {
+		allParts.Put(b.parts)
+		b.parts, b.records = nil, nil
+	}
+}
+
 func (b *batch) decode(d *decoder) {
 	b.records = make([]Record, 0, len(b.ends))
 	b.at = make([]int, 0, len(b.ends))
+	if d.lean {
+		b.parts = allParts.Get().(*parts)
+		b.parts.clear()
+		d.parts = b.parts
+	}
 	start := 0
 	for i, end := range b.ends {
 		var rec Record
@@ -312,7 +333,7 @@ func (d *decoder) line(line []byte) (Record, error) {
 	case err != nil:
 		return nil, err
 	case kind == "case":
-		rec = new(Case)
+		rec = d.newCase()
 	case kind == "run":
 		rec = new(Header)
 	default:

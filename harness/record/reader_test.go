@@ -262,6 +262,8 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(strings.Replace(h, "/1", "/2", 1) + c0))
 	f.Add([]byte("{\"type\":\"case\",\"axes\":{\"a\":\"\xff\\ud800\"},\"verify\":{},\"metrics\":[{}]}\n"))
 	f.Add([]byte(`{"type":"case","counters":[{"value":18446744073709551615}],"seed":-1,"start":"x","ranks":1.0}` + "\n"))
+	f.Add([]byte(plainHead(`"w"`, `{"a":"b"}`, "1", "1e-5") + plainMetric("1,2.5e-9", "1.25") + "\n"))
+	f.Add([]byte(plainHead(`"\u003e"`, `{"a":"b"}`, "1", "0.25") + `,"host":{"a":[1,{"b":null}]},"imported":{"format":"f","file":"x","sha256":"y"}}` + "\n"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		n, foreign := 0, false
 		for rec, err := range Read("fuzz", bytes.NewReader(in)) {
@@ -306,12 +308,35 @@ func TestReaderIsAsStrictAsEncodingJSON(t *testing.T) {
 			`{"type":"case","index":%s}`, `{"type":"case","axes":%s}`, `{"type":"case","metrics":[{"samples":[%s]}]}`,
 			`{"type":"case","unknown":%s}`, `{"type":"case","verify":%s,"Workload":"w"}`, `%s{"type":"case"}`, `{"type":"case"}%s`,
 			`{"type":"case","start":%s}`, `{"type":"case","counters":[{"value":%s}]}`,
+			// The same in lines that are otherwise as the Writer makes them.
+			plainHead(`"w"`, "{}", "1", "%s"), plainHead(`"w"`, "%s", "1", "0"), plainHead("%s", "{}", "1", "0"), plainHead(`"w"`, "{}", "%s", "0"),
+			plainHead(`"w"`, `{"a":"b","c":%s}`, "1", "0") + "}", plainHead(`"w"`, "{}", "1", "0") + `,"host":{"x":%s}}`,
+			plainHead(`"w"`, "{}", "1", "%s") + "}", plainHead(`"w"`, "{}", "1", "0") + `,"facts":%s}`, plainHead(`"w"`, "{}", "%s", "0") + "}",
+			plainHead(`"w"`, "{}", "1", "0") + plainMetric("%s", "1"), plainHead(`"w"`, "{}", "1", "0") + plainMetric("1,%s", "1"),
+			plainHead(`"w"`, "{}", "1", "0") + plainMetric("1", "%s"), plainHead("%s", "{}", "1", "0") + "}", plainHead(`"w"`, "{}", "1", "0") + "}%s",
+			plainHead(`"w"`, "{}", "1", "0") + `,"counters":[{"name":"c","unit":"1","value":%s,"exact":true}],"expected":{"a":%[1]s}}`,
+			plainHead(`"w"`, "{}", "1", "0") + `,"warnings":[{"code":%s,"text":"x"}]}`, plainHead(`"w"`, "{}", "1", "0") + `,"verify":{"checked":%s,"wrong":0}}`,
+			plainHead(`"w"`, "{}", "1", "0") + `,"imported":{"format":"f","file":"x","sha256":%s,"line":1}}`,
 		} {
 			compareDecoders(t, []byte(fmt.Sprintf(format, v)), new(Case), new(Case))
 			compareDecoders(t, []byte(fmt.Sprintf(format, v)), new(Header), new(Header))
 		}
 	}
 }
+
+// plainHead begins a case as the Writer does, up to what is measured.
+func plainHead(workload, axes, seed, duration string) string {
+	return `{"type":"case","id":"0","index":0,"order":0,"workload":` + workload + `,"axes":` + axes + `,"backend":"b","config":{},"library":[{"name":"l"}],` +
+		`"nic":"soft","device":"host","ranks":1,"seed":` + seed + `,"start":"2026-01-01T00:00:00Z","duration":` + duration + `,"status":"ok"`
+}
+
+// plainMetric ends such a case with a metric.
+func plainMetric(samples, p50 string) string {
+	return `,"metrics":[{"name":"m","unit":"s","class":"time","n":1,"samples":[` + samples + `],"min":1,"p50":` + p50 + `,"p90":1,"p99":1,"max":1,"mean":1}]}`
+}
+
+// leanDecoder reads all lines of a test, so that it has seen much before each.
+var leanDecoder = newDecoder(true)
 
 func compareDecoders(t *testing.T, line []byte, a, b Record) {
 	t.Helper()
@@ -321,5 +346,16 @@ func compareDecoders(t *testing.T, line []byte, a, b Record) {
 	}
 	if want == nil && !reflect.DeepEqual(a, b) {
 		t.Errorf("encoding/json and ours differ (-std +ours):\n%s", cmp.Diff(a, b))
+	}
+	c, isCase := a.(*Case)
+	leanDecoder.parts.clear()
+	lean := leanDecoder.newCase()
+	if !isCase || !leanDecoder.plain(line, lean) {
+		return
+	}
+	if trim(c); want != nil {
+		t.Errorf("encoding/json: %v, the lean decoder took %s", want, line)
+	} else if trim(lean); !reflect.DeepEqual(c, lean) {
+		t.Errorf("encoding/json and the lean decoder differ (-std +ours):\n%s", cmp.Diff(c, lean))
 	}
 }
