@@ -6,7 +6,7 @@
 #ifndef GIC_WORKLOADS_BARRIER_CUH
 #define GIC_WORKLOADS_BARRIER_CUH
 
-#include "../backends/abi/device.cuh"
+#include "../backends/abi/driver.cuh"
 
 #include <vector>
 
@@ -60,6 +60,12 @@ struct Interval {
     uint64_t begin, end;
 };
 
+// Stamps one end of a launch's clock measurement, on agent 0 alone.
+GIC_DEVICE void stamp(const Self &self, Stamp *s) {
+    if (self.agent == 0 && self.lane == 0)
+        *s = Stamp::now();
+}
+
 // From here on the host alone.
 
 // From the earliest begin to the latest end of n agents, ns.
@@ -74,6 +80,7 @@ inline double union_ns(const std::vector<Interval> &spans, size_t first, size_t 
     return end > begin ? (double)(end - begin) : 0;
 }
 
+// A stretch on one thread by both clocks.
 struct Loop {
     Stamp begin, end;
 
@@ -82,6 +89,13 @@ struct Loop {
         return (double)(end.clock - begin.clock) / (double)(end.timer - begin.timer);
     }
 };
+
+// The effective clock of a launch, in Hz of clock64 by globaltimer: what agent 0 saw of both, from its first to its
+// last instruction.
+inline void add_clock(const Loop &launch, Results &out) {
+    if (launch.ran())
+        out.add("clock_hz", "1", {launch.ticks_per_ns() * 1e9});
+}
 
 } // namespace gic
 

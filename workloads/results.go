@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"gic/backends"
 )
 
 // Seconds converts the nanoseconds of a series.
@@ -53,11 +55,29 @@ func AddClocks(s *Summary, hz []float64) {
 	if s.Facts == nil {
 		s.Facts = map[string]any{}
 	}
-	s.Facts["clock_hz"] = hz
+	s.Facts[clockHz] = hz
 	if slices.Max(hz) > 1.01*slices.Min(hz) {
 		s.Warnings = append(s.Warnings, Warning{
 			Code: "clock_moved",
 			Text: fmt.Sprintf("clock64 ran at %.4g to %.4g Hz in the loops of one run", slices.Min(hz), slices.Max(hz)),
 		})
 	}
+}
+
+// clockHz is the series of AddClocks.
+const clockHz = "clock_hz"
+
+// LaunchClocks gives the effective clock of each rank's device over its launch, Hz, for the fact clock_hz; nil when
+// no rank measured one.
+func LaunchClocks(results []RankResult) []float64 {
+	var hz []float64
+	for _, r := range results {
+		hz = append(hz, r.Get(clockHz)...)
+	}
+	return hz
+}
+
+// SimulatedClock is the series of a Simulator that stands for the clock of a launch.
+func SimulatedClock() backends.Series {
+	return backends.Series{Name: clockHz, Unit: "1", Values: []float64{1e9}}
 }

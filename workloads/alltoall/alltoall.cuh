@@ -22,6 +22,7 @@ struct alltoall_workload {
         const Peer *peers;
         gic::GridBarrier *grid;
         gic::Interval *spans; // iteration * agents + agent
+        gic::Loop *launch;
     };
 
     static int parse(gic::Inputs &in, gic::Arena &mem, uint32_t nranks, Params *p) {
@@ -40,6 +41,7 @@ struct alltoall_workload {
                              nranks);
         p->peers = mem.upload(peers, count);
         p->grid = mem.array<gic::GridBarrier>(1);
+        p->launch = mem.array<gic::Loop>(1);
         p->spans = mem.array<gic::Interval>((size_t)p->iterations * p->agents);
         return 0;
     }
@@ -48,6 +50,7 @@ struct alltoall_workload {
         typename H::Agent agent(h, self);
         gic::RankBarrier barrier(p.barrier);
         const uint32_t rounds = p.warmup + p.iterations;
+        gic::stamp(self, &p.launch->begin);
         for (uint32_t i = 0; i < rounds; i++) {
             if (i + 1 == rounds) { // so that what is checked afterwards came in the last iteration
                 GIC_TRY(p.grid->wait(self, h.env)); // the one before has arrived, for all agents
@@ -61,6 +64,7 @@ struct alltoall_workload {
             if (self.lane == 0 && i >= p.warmup)
                 p.spans[(uint64_t)(i - p.warmup) * p.agents + self.agent] = gic::Interval{begin, end};
         }
+        gic::stamp(self, &p.launch->end);
         return gic::OK;
     }
 
@@ -70,6 +74,7 @@ struct alltoall_workload {
         for (uint32_t i = 0; i < p.iterations; i++)
             ns.push_back(gic::union_ns(spans, (size_t)i * p.agents, p.agents));
         out.add("iteration", "ns", std::move(ns));
+        gic::add_clock(mem.download(p.launch, 1)[0], out);
     }
 
   private:

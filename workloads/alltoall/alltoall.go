@@ -234,6 +234,7 @@ func (j *job) Simulate(windows []workloads.Memory) ([]workloads.RankResult, erro
 		}
 		results[from].Series = []backends.Series{
 			{Name: "iteration", Unit: "ns", Values: slices.Repeat([]float64{ns}, j.iterations)},
+			workloads.SimulatedClock(),
 		}
 	}
 	return results, j.barrier.SetBarrier(windows, j.warmup+j.iterations)
@@ -246,6 +247,9 @@ func (j *job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 	times, err := workloads.Slowest(results, j.ranks, "iteration", j.iterations)
 	if err != nil {
 		return s, fmt.Errorf("alltoall: %w", err)
+	}
+	if hz := workloads.LaunchClocks(results); hz != nil {
+		s.Facts["clock_hz"] = hz
 	}
 	n := float64(j.ranks)
 	algbw, busbw := make([]float64, len(times)), make([]float64, len(times))

@@ -59,6 +59,7 @@ struct moe_workload {
         uint32_t target_count;
         gic::GridBarrier *grid;
         gic::Interval *spans[PHASES]; // iteration * agents + agent
+        gic::Loop *launch;
     };
 
     static int parse(gic::Inputs &in, gic::Arena &mem, uint32_t nranks, Params *p) {
@@ -84,6 +85,7 @@ struct moe_workload {
                     return gic::fail(-EINVAL, "moe: channel to rank %llu of %u", (unsigned long long)c.peer,
                                      nranks);
         p->grid = mem.array<gic::GridBarrier>(1);
+        p->launch = mem.array<gic::Loop>(1);
         for (int i = 0; i < PHASES; i++)
             p->spans[i] = mem.array<gic::Interval>((size_t)p->iterations * p->agents);
         return 0;
@@ -93,6 +95,7 @@ struct moe_workload {
         typename H::Agent agent(h, self);
         gic::RankBarrier barrier(p.barrier);
         const uint32_t rounds = p.warmup + p.iterations;
+        gic::stamp(self, &p.launch->begin);
         for (uint32_t i = 0; i < rounds; i++) {
             const uint64_t at = i < p.warmup ? UINT64_MAX : (uint64_t)(i - p.warmup) * p.agents + self.agent;
             if (i + 1 == rounds) { // so that what is checked afterwards came in the last iteration
@@ -118,6 +121,7 @@ struct moe_workload {
             record(self, p.spans[COMBINE], at, begin);
             GIC_TRY(agent.quiet()); // the next iteration reuses the sources
         }
+        gic::stamp(self, &p.launch->end);
         return gic::OK;
     }
 
@@ -130,6 +134,7 @@ struct moe_workload {
                 ns.push_back(gic::union_ns(spans, (size_t)i * p.agents, p.agents));
             out.add(names[phase], "ns", std::move(ns));
         }
+        gic::add_clock(mem.download(p.launch, 1)[0], out);
     }
 
   private:

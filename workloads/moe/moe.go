@@ -235,6 +235,9 @@ func (j *job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 		"dispatch_wire_bytes":    uint64(rows) * j.x.Size,
 		"combine_wire_bytes":     uint64(rows) * j.x.Size,
 	}}
+	if hz := workloads.LaunchClocks(results); hz != nil {
+		s.Facts["clock_hz"] = hz
+	}
 	for _, name := range []string{"dispatch", "combine", "reduce"} {
 		times, err := workloads.Slowest(results, j.ranks, name, j.iterations)
 		if err != nil {

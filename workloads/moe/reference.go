@@ -240,6 +240,7 @@ func (j *job) Simulate(windows []workloads.Memory) ([]workloads.RankResult, erro
 	}
 	results := make([]workloads.RankResult, j.ranks)
 	for rank := range results {
+		results[rank].Series = append(results[rank].Series, workloads.SimulatedClock())
 		for _, s := range []struct {
 			name string
 			ns   float64

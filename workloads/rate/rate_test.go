@@ -63,9 +63,13 @@ func TestSummarize(t *testing.T) {
 	results := make([]workloads.RankResult, 4)
 	results[0].Series = []backends.Series{{Name: "elapsed", Values: []float64{2000}}}
 	results[2].Series = []backends.Series{{Name: "elapsed", Values: []float64{4000}}}
+	results[1].Series = []backends.Series{{Name: "clock_hz", Values: []float64{1.98e9}}}
 	s, err := job.Summarize(results)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if hz, ok := s.Facts["clock_hz"].([]float64); !ok || len(hz) != 1 || hz[0] != 1.98e9 {
+		t.Errorf("clock_hz %v, expected the one clock that was measured", s.Facts["clock_hz"])
 	}
 	for _, m := range s.Metrics {
 		want := map[string]float64{"message_rate": 6/2e-6 + 6/4e-6, "time": 4e-6}[m.Name]

@@ -16,6 +16,7 @@ struct stream_workload {
         gic::GridBarrier *grid;
         uint32_t agents;
         gic::Interval *spans; // per agent
+        gic::Loop *launch;
     };
 
     static int parse(gic::Inputs &in, gic::Arena &mem, uint32_t nranks, Params *p) {
@@ -40,12 +41,14 @@ struct stream_workload {
         p->agents = p->sends ? in.threads : 1; // with more lanes fewer of them are used
         p->grid = mem.array<gic::GridBarrier>(1);
         p->spans = mem.array<gic::Interval>(p->agents);
+        p->launch = mem.array<gic::Loop>(1);
         return 0;
     }
 
     template <class H> static GIC_DEVICE int kernel(const H &h, gic::Self self, const Params &p) {
         typename H::Agent agent(h, self);
         gic::RankBarrier barrier(p.barrier);
+        gic::stamp(self, &p.launch->begin);
         GIC_TRY(barrier.wait_all(h, agent, self, p.grid));
         if (p.sends) {
             GIC_TRY(send(h, agent, self, p, p.warmup));
@@ -60,10 +63,13 @@ struct stream_workload {
             if (self.lane == 0)
                 p.spans[self.agent] = gic::Interval{begin, end};
         }
-        return barrier.wait_all(h, agent, self, p.grid);
+        GIC_TRY(barrier.wait_all(h, agent, self, p.grid));
+        gic::stamp(self, &p.launch->end);
+        return gic::OK;
     }
 
     static void finish(const Params &p, gic::Arena &mem, gic::Results &out) {
+        gic::add_clock(mem.download(p.launch, 1)[0], out);
         if (p.sends)
             out.add("elapsed", "ns", {gic::union_ns(mem.download(p.spans, p.agents), 0, p.agents)});
     }

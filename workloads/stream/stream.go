@@ -185,6 +185,7 @@ func (j *Job) Verify(rank int, m workloads.Memory) (workloads.Verification, erro
 func (j *Job) Simulate(windows []workloads.Memory) ([]workloads.RankResult, error) {
 	results := make([]workloads.RankResult, j.ranks)
 	for rank, m := range windows {
+		results[rank].Series = append(results[rank].Series, workloads.SimulatedClock())
 		peer, sends := j.peer(rank)
 		if !sends {
 			continue
@@ -195,7 +196,8 @@ func (j *Job) Simulate(windows []workloads.Memory) ([]workloads.RankResult, erro
 				return nil, err
 			}
 		}
-		results[rank].Series = []backends.Series{{Name: "elapsed", Unit: "ns", Values: []float64{1000 * float64(j.messages)}}}
+		results[rank].Series = append(results[rank].Series,
+			backends.Series{Name: "elapsed", Unit: "ns", Values: []float64{1000 * float64(j.messages)}})
 	}
 	return results, j.barrier.SetBarrier(windows, barriers)
 }
@@ -221,6 +223,9 @@ func (j *Job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 		slowest = max(slowest, elapsed[0])
 	}
 	s.Facts["senders"] = senders
+	if hz := workloads.LaunchClocks(results); hz != nil {
+		s.Facts["clock_hz"] = hz
+	}
 	s.Metrics = []workloads.Metric{
 		{Name: j.limits.Metric, Unit: j.limits.Unit, Class: j.limits.Class, Samples: []float64{sum}, Headline: true},
 		{Name: "time", Unit: "s", Class: workloads.Time, Samples: []float64{slowest}},
