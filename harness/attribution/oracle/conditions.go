@@ -8,8 +8,8 @@ import (
 )
 
 // Conditions say under what a quantity is asked for: keys and values as in records (size, batch, qps, threads,
-// order, inline, sharing, scope, handoff, workers, ...) and those that only a paper varies (stack, path, state,
-// clock, role, connections, reuse, queues, sms).
+// order, inline, sharing, scope, handoff, workers, ...) and those of the rows of results/paper (path, api, cpu,
+// role, active, burst, sms), queues (all that a completion polls), clock (of the SMs, Hz) and processor.
 type Conditions map[string]string
 
 // inlineLimit is the floors' default: the largest payload that inline=auto puts into the WQE.
@@ -59,9 +59,9 @@ var floorDefaults = map[string]Conditions{
 // WithDefaults fills in what gic run would do where nothing is said: the floors' configuration, one thread, a
 // block per thread, 8 bytes, and a proxy that was idle.
 func (q Conditions) WithDefaults() Conditions {
-	out := Conditions{"stack": "minigda", "size": "8", "threads": "1"}
+	out := Conditions{"backend": "minigda", "size": "8", "threads": "1"}
 	maps.Copy(out, q)
-	for k, v := range floorDefaults[out["stack"]] {
+	for k, v := range floorDefaults[out["backend"]] {
 		if out[k] == "" || out[k] == "auto" {
 			out[k] = v
 		}
@@ -69,8 +69,8 @@ func (q Conditions) WithDefaults() Conditions {
 	if out["sms"] == "" {
 		out["sms"] = out["threads"]
 	}
-	if out["stack"] == "miniproxy" && out["state"] == "" {
-		out["state"] = "cold"
+	if out["backend"] == "miniproxy" && out["cpu"] == "" {
+		out["cpu"] = "cold"
 	}
 	return out
 }

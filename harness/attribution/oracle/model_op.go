@@ -4,7 +4,7 @@ import "math"
 
 // isProxy says that a CPU posts for the stack.
 func (c *calc) isProxy() bool {
-	return c.q["stack"] == "miniproxy" || c.q["path"] == "proxy" || c.q["path"] == "ibrc"
+	return c.q["backend"] == "miniproxy" || c.q["path"] == "proxy" || c.q["path"] == "ibrc"
 }
 
 // clocked evaluates T(f) = C/f + B if the platform has that for the sequence.
@@ -22,7 +22,7 @@ func (c *calc) clocked(sequence string) bool {
 
 // issueTime is what the posting thread spends on one operation, and its formula.
 func (c *calc) issueTime() (float64, string) {
-	if c.q["stack"] != "minigda" {
+	if c.q["backend"] != "minigda" {
 		return c.use("issue"), "issue"
 	}
 	if batch := c.num("batch"); batch != 1 {
@@ -60,13 +60,13 @@ func modelIssue(c *calc) {
 
 // worker is the time until a CPU worker has posted one descriptor that finds it idle.
 func (c *calc) worker() (float64, string) {
-	if c.q["stack"] == "miniproxy" {
+	if c.q["backend"] == "miniproxy" {
 		return c.use("post") + c.use("wr"), " + post + wr"
 	}
-	if c.isProxy() && c.q["state"] == "warm" {
+	if c.isProxy() && c.q["cpu"] == "warm" {
 		// A library's worker is in its completion constant, which is of the cold state: what warming up changes is
 		// what it changes for mini-proxy's worker.
-		floor := []string{"stack", "miniproxy", "state", "cold", "workers", "1"}
+		floor := []string{"backend", "miniproxy", "cpu", "cold", "workers", "1"}
 		cold := c.use("post", floor...)
 		floor[3] = "warm"
 		return c.use("post", floor...) - cold, " - (post[miniproxy][cold] - post[miniproxy][warm])"
@@ -77,7 +77,7 @@ func (c *calc) worker() (float64, string) {
 func modelPutCompletion(c *calc) {
 	if c.q["queues"] != "" && c.has("scoped") {
 		v, formula := c.use("scoped"), "scoped"
-		if c.q["scope"] == "all" {
+		if c.has("scoped_queue") {
 			v, formula = v+c.use("scoped_queue")*c.num("queues"), "scoped + scoped_queue * queues"
 		}
 		c.result(v, formula)
@@ -95,7 +95,7 @@ func modelPutCompletion(c *calc) {
 	}{
 		{c.q["queue"] == "host" && !c.isProxy(), "cqe_host"},
 		{c.q["inline"] == "off", "fetch"},
-		{c.q["service"] == "dc", "dc"},
+		{c.q["transport"] == "dc", "dc"},
 		{c.ownCompletion(), "completion"},
 	} {
 		if extra.when {
@@ -108,7 +108,7 @@ func modelPutCompletion(c *calc) {
 // ownCompletion says whether the stack spends time of its own on completions. Of the floors that is known only
 // where a constant says so: mini-gda and tuned mini-proxy poll one word.
 func (c *calc) ownCompletion() bool {
-	if c.q["stack"] == "minigda" || c.q["stack"] == "miniproxy" && c.q["handoff"] == "tuned" {
+	if c.q["backend"] == "minigda" || c.q["backend"] == "miniproxy" && c.q["handoff"] == "tuned" {
 		return c.has("completion")
 	}
 	return true
@@ -134,7 +134,7 @@ func modelRTT(c *calc) {
 // ownNotice says whether the stack spends time of its own on telling and seeing that something came. The floors
 // poll the data word, but for mini-proxy's baseline.
 func (c *calc) ownNotice() bool {
-	if c.q["stack"] == "minigda" || c.q["stack"] == "miniproxy" && c.q["handoff"] == "tuned" {
+	if c.q["backend"] == "minigda" || c.q["backend"] == "miniproxy" && c.q["handoff"] == "tuned" {
 		return c.has("notice")
 	}
 	return true

@@ -15,7 +15,15 @@ type bound struct {
 
 func modelRate(c *calc) {
 	b := c.rate()
-	c.result(b.rate, b.formula)
+	c.resultOfAll(b.rate, b.formula)
+}
+
+// resultOfAll is the result of all sending ranks, each on a NIC of its own.
+func (c *calc) resultOfAll(v float64, formula string) {
+	if s := c.q["senders"]; s != "" && s != "1" {
+		v, formula = v*c.num("senders"), "senders * "+formula
+	}
+	c.result(v, formula)
 }
 
 // lower takes the lower of two bounds, and keeps both in the formula.
@@ -25,17 +33,17 @@ func (b bound) lower(o bound) bound {
 
 // rate is the rate at which one NIC's messages leave, as far as posting and the NIC limit it.
 func (c *calc) rate() bound {
-	if c.q["connections"] != "" {
+	if c.q["active"] != "" {
 		return bound{c.use("connection_rate"), "connection_rate"}
 	}
-	if c.q["stack"] == "" {
-		c.none("stack is not stated")
+	if c.q["backend"] == "" {
+		c.none("backend is not stated")
 	}
 	if c.has("stack_rate") {
 		return bound{c.use("stack_rate"), "stack_rate"}
 	}
 	var b bound
-	switch c.q["stack"] {
+	switch c.q["backend"] {
 	case "minigda":
 		b = c.gdaRate()
 	case "miniproxy":
@@ -43,7 +51,7 @@ func (c *calc) rate() bound {
 	default:
 		b = c.perQueue("qp_rate", 256)
 	}
-	if c.has("nic_rate") || c.q["doorbell"] == "host-thread" {
+	if c.has("nic_rate") && b.formula != "nic_rate" {
 		b = b.lower(bound{c.use("nic_rate"), "nic_rate"})
 	}
 	return b
@@ -51,18 +59,26 @@ func (c *calc) rate() bound {
 
 // gdaRate is the rate of mini-gda's threads by how they share queues.
 func (c *calc) gdaRate() bound {
-	threads, qps, batch := c.num("threads"), c.num("qps"), c.num("batch")
-	switch c.q["sharing"] {
-	case "exclusive":
-		if threads > 1 && qps < threads {
-			c.none("threads=%v share qps=%v, which sharing=exclusive excludes", threads, qps)
+	if c.q["threads"] == "saturating" {
+		return bound{c.use("nic_rate"), "nic_rate"}
+	}
+	threads := c.num("threads")
+	if c.q["sharing"] == "exclusive" {
+		if threads > 1 && c.num("qps") < threads {
+			c.none("threads=%v share qps=%v, which sharing=exclusive excludes", threads, c.q["qps"])
 		}
 		period, formula := c.period()
 		b := bound{threads / period, "threads / (" + formula + ")"}
-		if sms := c.num("sms"); threads > sms && c.has("sm_rate") {
+		if threads == 1 || !c.has("sm_rate") {
+			return b
+		}
+		if sms := c.num("sms"); threads > sms {
 			b = b.lower(bound{sms * c.use("sm_rate"), "sms * sm_rate"})
 		}
 		return b
+	}
+	qps, batch := c.num("qps"), c.num("batch")
+	switch c.q["sharing"] {
 	case "lock":
 		c.one("qps", qps)
 		period, formula := c.period()
@@ -76,7 +92,7 @@ func (c *calc) gdaRate() bound {
 		}
 		return bound{qps * batch / c.use("warp"), "qps * batch / warp"}
 	}
-	c.none("sharing=%s has no model", c.q["sharing"])
+	c.none("sharing=%q has no model", c.q["sharing"])
 	return bound{}
 }
 
@@ -116,7 +132,10 @@ func (c *calc) smallRate() bound {
 	return b
 }
 
-func modelGoodput(c *calc) { c.result(c.goodput(c.num("size"), c.smallRate())) }
+func modelGoodput(c *calc) { c.resultOfAll(c.goodput(c.num("size"), c.smallRate())) }
+
+// modelPeak is the goodput of a long message.
+func modelPeak(c *calc) { c.result(c.goodput(1<<20, c.smallRate())) }
 
 // modelKnee is the first power of two that reaches 90 % of the best goodput.
 func modelKnee(c *calc) {
@@ -134,14 +153,14 @@ func modelKnee(c *calc) {
 
 // modelRelativeRate is the rate with many active connections over that with few: a plateau, then a power law.
 func modelRelativeRate(c *calc) {
-	v, formula := c.connections(c.num("connections"))
+	v, formula := c.connections(c.num("active"))
 	c.result(v, formula)
 }
 
 func (c *calc) connections(n float64) (float64, string) {
 	onset := c.use("onset")
 	if n <= onset {
-		return 1, "1 as connections <= onset"
+		return 1, "1 as active <= onset"
 	}
-	return math.Pow(n/onset, -c.use("exponent")), "(connections / onset) ^ -exponent"
+	return math.Pow(n/onset, -c.use("exponent")), "(active / onset) ^ -exponent"
 }

@@ -27,9 +27,10 @@ var quantities = []struct {
 	{"rtt", "s", modelRTT},
 	{"message_rate", "msg/s", modelRate},
 	{"goodput", "B/s", modelGoodput},
-	{"knee", "B", modelKnee},
-	{"relative_rate", "1", modelRelativeRate},
-	{"inline_break_even", "B", modelBreakEven},
+	{"goodput_peak", "B/s", modelPeak},
+	{"knee_bytes", "B", modelKnee},
+	{"rate_kept", "1", modelRelativeRate},
+	{"break_even_bytes", "B", modelBreakEven},
 }
 
 // Quantities lists what Predict knows.
@@ -79,7 +80,11 @@ func (p *Platform) Predict(q Query) *Prediction {
 		r.Unit = m.unit
 		c := &calc{platform: p, out: r, q: q.Conditions.complete(p, q.Quantity)}
 		r.Conditions = c.q
-		m.model(c)
+		if op := c.q["op"]; op != "" && op != "put" {
+			c.none("op=%s has no model, only put has", op)
+		} else {
+			m.model(c)
+		}
 		if c.reason != "" {
 			r.None, r.Value, r.Formula, r.Used = c.reason, 0, "", nil
 		} else {
@@ -114,7 +119,7 @@ func (c *calc) has(name string, with ...string) bool {
 	return c.platform.find(name, c.q.with(with...)) != nil
 }
 
-// use returns the value of a constant, 1 after a reason against the prediction. Pairs in with ("state", "warm")
+// use returns the value of a constant, 1 after a reason against the prediction. Pairs in with ("cpu", "warm")
 // replace conditions of the query.
 func (c *calc) use(name string, with ...string) float64 {
 	if c.dead() {

@@ -116,7 +116,7 @@ func (k *Constant) text() string {
 func (k *Constant) invalid(q Conditions) string {
 	for _, key := range slices.Sorted(keys(k.Valid)) {
 		switch value, stated := q[key]; {
-		case !stated || value == "" || value == "unstated":
+		case !stated || value == "":
 			return fmt.Sprintf("%s is not stated; valid for %s=%s", key, key, k.Valid[key])
 		case !within(value, k.Valid[key]):
 			return fmt.Sprintf("%s=%s is outside its validity %s=%s", key, value, key, k.Valid[key])

@@ -14,13 +14,12 @@ import (
 type Row struct {
 	ID         string
 	Platform   string
+	Workload   string // of the record
 	Where      string // table or section
 	Quantity   string
 	Value      float64
 	Unit       string
 	Conditions oracle.Conditions
-	// Reference rows are of experiments that gic has no workload for.
-	Reference bool
 	// Same names the row that is the same measurement, printed a second time. Such rows are counted once.
 	Same string
 }
@@ -68,8 +67,8 @@ type Table struct {
 	Misses                                 []*Outcome
 }
 
-// Run predicts every row from the platforms.
-func Run(rows []*Row, platforms map[string]*oracle.Platform) *Table {
+// Run predicts every row from the platforms. measured says whether gic has a workload of that name.
+func Run(rows []*Row, platforms map[string]*oracle.Platform, measured func(workload string) bool) *Table {
 	constant := map[string]bool{}
 	for _, p := range platforms {
 		for _, k := range p.Constants {
@@ -83,7 +82,7 @@ func Run(rows []*Row, platforms map[string]*oracle.Platform) *Table {
 	for _, r := range rows {
 		o := &Outcome{Row: r}
 		t.Outcomes = append(t.Outcomes, o)
-		o.judge(platforms[r.Platform], constant[r.ID] || r.Same != "" && constant[r.Same])
+		o.judge(platforms[r.Platform], measured(r.Workload), constant[r.ID] || r.Same != "" && constant[r.Same])
 		if r.Same != "" {
 			continue
 		}
@@ -112,13 +111,13 @@ func Run(rows []*Row, platforms map[string]*oracle.Platform) *Table {
 	return t
 }
 
-func (o *Outcome) judge(p *oracle.Platform, constant bool) {
+func (o *Outcome) judge(p *oracle.Platform, measured, constant bool) {
 	if constant {
 		o.Status = Constant
 		return
 	}
 	outside := Outside
-	if o.Row.Reference {
+	if !measured {
 		outside = Reference
 	}
 	if p == nil {

@@ -9,10 +9,51 @@ import (
 	"gic/harness/attribution/oracle"
 )
 
+// find returns the row that a pattern "platform|table|backend key=value ...|quantity" is of; a duplicate's first print.
+func (d *deriver) find(pattern string) (*Row, error) {
+	part := strings.Split(pattern, "|")
+	if len(part) != 4 {
+		return nil, fmt.Errorf("pattern %q has not four parts", pattern)
+	}
+	words := strings.Fields(part[2])
+	want := oracle.Conditions{}
+	for i, w := range words {
+		if k, v, ok := strings.Cut(w, "="); ok {
+			want[k] = v
+		} else if i == 0 {
+			want["backend"] = w
+		}
+	}
+	var found *Row
+next:
+	for _, r := range d.list {
+		if r.Platform != part[0] || !strings.HasPrefix(r.Where, part[1]) || r.Quantity != part[3] {
+			continue
+		}
+		for k, v := range want {
+			if r.Conditions[k] != v {
+				continue next
+			}
+		}
+		if found != nil {
+			return nil, fmt.Errorf("pattern %q is of %q and %q", pattern, found.ID, r.ID)
+		}
+		found = r
+	}
+	if found == nil {
+		return nil, fmt.Errorf("there is no row %q", pattern)
+	}
+	if found.Same != "" {
+		found = d.rows[found.Same]
+	}
+	return found, nil
+}
+
 // deriver makes the constants of a platform from rows. Every value comes through the identifiers that the
 // constant then lists, so that nothing of a row gets in unseen.
 type deriver struct {
 	rows map[string]*Row
+	list []*Row
 	p    *oracle.Platform
 	errs []string
 }
@@ -23,17 +64,17 @@ type valid = map[string]string
 // sel is short for a selector.
 type sel = map[string]string
 
-// from adds a constant that f makes of the values (base units) of the rows named by ids.
-func (d *deriver) from(name string, selector sel, unit, how string, when valid, ids []string, f func(v []float64) float64) {
-	values := make([]float64, len(ids))
+// from adds a constant that f makes of the values (base units) of the rows that the patterns are of.
+func (d *deriver) from(name string, selector sel, unit, how string, when valid, patterns []string, f func(v []float64) float64) {
+	values, ids := make([]float64, len(patterns)), make([]string, len(patterns))
 	var where []string
-	for i, id := range ids {
-		r := d.rows[id]
-		if r == nil {
-			d.errs = append(d.errs, fmt.Sprintf("%s of %s: there is no row %s", name, d.p.Name, id))
+	for i, pattern := range patterns {
+		r, err := d.find(pattern)
+		if err != nil {
+			d.errs = append(d.errs, fmt.Sprintf("%s: %v", name, err))
 			return
 		}
-		values[i] = r.Base()
+		values[i], ids[i] = r.Base(), r.ID
 		at := r.Where
 		if r.Platform != d.p.Name {
 			at += " (" + r.Platform + ")"
@@ -56,8 +97,8 @@ func (d *deriver) from(name string, selector sel, unit, how string, when valid, 
 }
 
 // as adds a constant that is one row's value.
-func (d *deriver) as(name string, selector sel, unit, how string, when valid, id string) {
-	d.from(name, selector, unit, how, when, []string{id}, first)
+func (d *deriver) as(name string, selector sel, unit, how string, when valid, pattern string) {
+	d.from(name, selector, unit, how, when, []string{pattern}, first)
 }
 
 // absent says why constants are missing.
@@ -99,12 +140,12 @@ var recipes = map[string]func(*deriver){
 
 var abouts = map[string]oracle.Platform{
 	"P-IB": {About: "4 nodes of 4 H200, 4 ConnectX-7 at 200 Gb/s InfiniBand, Xeon 6548Y+; the GPU rings the doorbell",
-		Conditions: oracle.Conditions{"clock": "1.98e9", "cpu": "xeon-6548y"}},
+		Conditions: oracle.Conditions{"clock": "1.98e9", "processor": "xeon-6548y"}},
 	"P-RoCE": {About: "2 nodes of 8 B200, 8 ConnectX-7 at 400 Gb/s RoCEv2, Xeon 8581C; the GPU rings the doorbell"},
 	"P-H100": {About: "100 nodes of 4 H100, 4 ConnectX-7 at 200 Gb/s InfiniBand, Xeon 8460Y+; a host thread rings the doorbell",
-		Conditions: oracle.Conditions{"cpu": "xeon-8460y"}},
+		Conditions: oracle.Conditions{"processor": "xeon-8460y"}},
 	"P-GB200": {About: "2 nodes of 1 GB200, 1 ConnectX-7 at 400 Gb/s InfiniBand, Grace; the GPU rings the doorbell",
-		Conditions: oracle.Conditions{"clock": "2.062e9", "cpu": "grace"}},
+		Conditions: oracle.Conditions{"clock": "2.062e9", "processor": "grace"}},
 }
 
 // Derive makes a platform from the rows.
@@ -118,6 +159,7 @@ func Derive(platform string, rows []*Row) (*oracle.Platform, error) {
 		Schema: oracle.Schema, Name: platform, About: a.About, Conditions: a.Conditions, NIC: "mlx5", Device: "cuda",
 		Source: Paper + ": its tables, with the arithmetic at each constant",
 	}}
+	d.list = rows
 	for _, r := range rows {
 		d.rows[r.ID] = r
 	}
