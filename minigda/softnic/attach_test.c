@@ -108,7 +108,7 @@ static void test_refusals(void) {
     CHECK(softnic_mr_attach(r.nic[0], 2, key, v.peer) == -EINVAL);
     CHECK(softnic_mr_attach(r.nic[0], 1, key, NULL) == -EINVAL);
     CHECK(strstr(softnic_error(), "attach: key 0x") != NULL);
-    CHECK(softnic_mr_register(r.nic[1], v.owner, BYTES, 32, &key) == -EINVAL);
+    CHECK(softnic_mr_register(r.nic[1], v.owner, BYTES, 64, &key) == -EINVAL);
     rig_free(&r);
     views_free(&v);
     struct softnic *alone;

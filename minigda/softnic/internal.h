@@ -40,10 +40,14 @@ struct shm_worker {
     uint8_t rsvd[56];
 };
 
+enum shm_kind { SHM_HOST, SHM_GPU };
+
 struct shm_mem {
     uint64_t bytes;
-    uint32_t id; /* 0: free; never used twice */
-    uint32_t rsvd;
+    uint32_t id;        /* 0: free; never used twice */
+    uint32_t kind;      /* enum shm_kind: a file of its own name, or device memory behind handle */
+    uint64_t offset;    /* GPU: behind what the handle opens */
+    uint8_t handle[64]; /* GPU: cudaIpcMemHandle_t */
 };
 
 /* `tag` is serial << 32 | key, 0 while the entry is unused; the rest does not change under one tag. */
@@ -54,11 +58,13 @@ struct shm_mr {
     uint32_t mem_slot; /* NO_MEM: private memory of the owner's process */
     uint32_t mem_id;
     uint32_t access;
-    uint32_t rsvd[5];
+    uint32_t rsvd;
+    uint64_t addr; /* the owner's address; va is what WQEs say */
+    uint64_t rsvd2;
 };
 
 enum shm_state { SHM_READY = 0x59444552, SHM_GONE = 0x454e4f47 };
-#define SHM_MAGIC 0x31434e54464f53ull /* "SOFTNC1" */
+#define SHM_MAGIC 0x32434e54464f53ull /* "SOFTNC2" */
 
 struct shm_node {
     uint64_t magic;
@@ -68,7 +74,10 @@ struct shm_node {
     uint32_t max_mrs;
     uint32_t workers;
     int32_t pid;
-    uint32_t rsvd[7];
+    uint32_t rsvd;
+    uint64_t generation; /* grows with every change of mems and mrs */
+    uint64_t built_ns;   /* GPU engine: CLOCK_MONOTONIC before it read the keys it has; 0: CPU engine */
+    uint32_t rsvd2[2];
     struct shm_worker worker[MAX_WORKERS];
     struct shm_mem mems[MAX_MEMS];
     struct shm_mr mrs[];
@@ -84,6 +93,7 @@ struct mapping { /* of a peer's memory */
     uint32_t mem_slot, mem_id;
     uint64_t bytes;
     uint8_t *base;
+    uint8_t *opened; /* GPU: what the handle gave; NULL: host memory */
 };
 
 struct attached { /* where a peer's SOFTNIC_PEER_MAPPED region is in this process */
@@ -117,6 +127,7 @@ struct cq {
     uint32_t collapsed, users;
     uint32_t lock, overrun;
     uint64_t prod; /* CQEs written so far */
+    uint32_t far;  /* GPU engine: not in its device's memory */
 };
 
 /* One accepted WQE of a timed profile, kept at the slot of its first block. */
@@ -155,6 +166,10 @@ struct qp {
     struct softnic_counters n __attribute__((aligned(64)));
 } __attribute__((aligned(64)));
 
+struct qp_status {
+    uint32_t state, syndrome;
+};
+
 struct watch {
     const void *word;
     uint64_t last;
@@ -180,6 +195,8 @@ struct mem {
     uint8_t *addr;
     size_t bytes;
     uint32_t id;
+    uint32_t kind; /* enum shm_kind */
+    int borrowed;  /* the caller's own */
 };
 
 struct trace {
@@ -223,12 +240,15 @@ struct softnic {
     struct peer *peers;
     struct pace pace;
     struct trace trace;
-    struct softnic *next; /* registry of this process */
+    struct gpu *gpu;               /* NULL: the CPU engine */
+    struct softnic_counters ended; /* of QPs that were destroyed */
+    struct softnic *next;          /* registry of this process */
 };
 
 /* nic.c */
 __attribute__((format(printf, 2, 3))) int softnic_fail(int status, const char *fmt, ...);
 uint64_t nic_clock_ps(const struct softnic *nic);
+uint64_t nic_monotonic_ns(void);
 int nic_all_here(const struct softnic *nic); /* do all nodes of the job live in this process? */
 /* Address of private memory of another NIC of this process, NULL when that MR is gone. */
 uint8_t *nic_private_memory(const struct softnic *nic, uint32_t node, uint32_t mr, uint64_t tag);
@@ -242,11 +262,12 @@ void lock_drop(uint32_t *lock);
 int shm_node_create(struct softnic *nic);
 void shm_node_destroy(struct softnic *nic);
 int peer_open(struct softnic *nic, uint32_t node); /* 0, -ENXIO */
-void peer_close(struct peer *peer);
+void peer_close(struct softnic *nic, struct peer *peer);
 void peer_map_all(struct softnic *nic, uint32_t node); /* what it has registered so far */
 int shm_grace(struct softnic *nic, uint64_t timeout_ns);
 int shm_memory_create(struct softnic *nic, uint32_t id, size_t bytes, uint8_t **addr_p);
 void shm_memory_destroy(struct softnic *nic, struct mem *mem);
+void shm_changed(struct softnic *nic); /* for those who keep copies of the tables */
 uint8_t *peer_memory(struct softnic *nic, uint32_t node, uint32_t mem_slot, uint32_t mem_id, uint64_t offset,
                      uint64_t bytes);
 
@@ -255,10 +276,16 @@ uint8_t *peer_memory(struct softnic *nic, uint32_t node, uint32_t mem_slot, uint
 uint8_t *mr_resolve(struct worker *w, uint32_t node, uint32_t key, uint64_t va, uint64_t bytes,
                     uint32_t access, int *syndrome_p);
 
+/* The entry of `key`, as one: 0 when the slot holds another key. */
+int mr_entry_read(const struct shm_mr *table, uint32_t limit, uint32_t key, struct shm_mr *mr);
+/* This process' address of a region of any node, NULL when it has none. */
+uint8_t *mr_base(struct softnic *nic, uint32_t node, uint32_t key, const struct shm_mr *mr);
+
 /* uar.c */
 int uar_scan(struct worker *w);
 void uar_watch(struct worker *w, struct qp *qp);
 void uar_rewatch(struct worker *w, const struct qp *qp);
+void uar_unwatch(struct worker *w, struct qp *qp);
 
 /* requester.c */
 /* Serves a QP: 1 when it must be looked at again without a new doorbell. next: whose WQEs come after. */
@@ -270,11 +297,40 @@ int completer_cqe(struct worker *w, struct qp *qp, uint16_t index, uint8_t opcod
                   int syndrome);
 void completer_fail(struct worker *w, struct qp *qp, uint16_t index, uint8_t opcode, int syndrome);
 
+/* qp.c */
+void qp_free(struct qp *qp); /* NULL is fine */
+
 /* worker.c */
 int worker_pass(struct worker *w); /* did it do anything? */
 uint64_t worker_next_ps(const struct worker *w);
 int workers_start(struct softnic *nic);
 void workers_stop(struct softnic *nic);
+
+/* gpu.c */
+int gpu_create(struct softnic *nic, const struct softnic_attr *attr);
+void gpu_destroy(struct softnic *nic);
+int gpu_start(struct softnic *nic);
+void gpu_stop(struct softnic *nic);
+void gpu_pause(struct softnic *nic);
+void gpu_unpause(struct softnic *nic);
+void gpu_relaunch(struct softnic *nic);     /* ends the residence of now, if there is one */
+void gpu_keys_changed(struct softnic *nic); /* otherwise than by a generation */
+void gpu_advance(struct softnic *nic, uint64_t end_ps);
+int gpu_qp_check(const struct softnic *nic, const struct softnic_qp_attr *attr);
+int gpu_qp_added(struct softnic *nic, struct qp *qp);
+void gpu_qp_free(struct softnic *nic, uint32_t index);
+void gpu_qp_rewatch(struct softnic *nic, const struct qp *qp);
+/* While the kernel runs; 0: struct qp has it. */
+int gpu_qp_status(const struct softnic *nic, const struct qp *qp, uint32_t *state_p, uint32_t *syndrome_p);
+int gpu_cq_init(struct softnic *nic, struct cq *cq);
+int gpu_mr_check(const struct softnic *nic, const void *addr, size_t bytes);
+int gpu_memory_alloc(struct softnic *nic, size_t bytes, void **addr_p);
+void gpu_memory_free(struct softnic *nic, void *addr);
+int gpu_memory_share(struct softnic *nic, void *addr, uint8_t *handle, uint64_t *offset_p);
+uint8_t *gpu_memory_open(struct softnic *nic, const uint8_t *handle);
+void gpu_memory_close(struct softnic *nic, uint8_t *base);
+int gpu_host_map(struct softnic *nic, void *addr, size_t bytes);
+void gpu_host_unmap(struct softnic *nic, void *addr);
 
 /* pace.c */
 void pace_message(struct softnic *nic, struct qp *qp, const struct wqe *wqe, uint64_t fetched_ps,

@@ -9,28 +9,79 @@
 
 enum { GRACE_NS = 2000000000 };
 
+static uint32_t free_area(const struct softnic *nic) {
+    uint32_t slot = 0;
+    while (slot < MAX_MEMS && nic->mems[slot].addr)
+        slot++;
+    return slot;
+}
+
 int softnic_mem_alloc(struct softnic *nic, size_t bytes, void **addr_p) {
     *addr_p = NULL;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (bytes == 0 || bytes > SIZE_MAX / 4)
         return softnic_fail(-EINVAL, "alloc memory: %zu bytes", bytes);
     bytes = (bytes + page - 1) & ~(page - 1);
-    uint32_t slot = 0;
-    while (slot < MAX_MEMS && nic->mems[slot].addr)
-        slot++;
+    uint32_t slot = free_area(nic);
     if (slot == MAX_MEMS)
         return softnic_fail(-ENOMEM, "alloc memory: all %d areas are in use", MAX_MEMS);
     uint32_t id = nic->next_mem_id + 1;
     uint8_t *addr;
+    if (nic->gpu)
+        nic_pause(nic);
     int status = shm_memory_create(nic, id, bytes, &addr);
+    if (nic->gpu)
+        nic_unpause(nic);
     if (status)
         return status;
     nic->next_mem_id = id;
-    nic->mems[slot] = (struct mem){addr, bytes, id};
-    nic->shm->mems[slot].bytes = bytes;
+    nic->mems[slot] = (struct mem){.addr = addr, .bytes = bytes, .id = id};
+    nic->shm->mems[slot] = (struct shm_mem){.bytes = bytes, .kind = SHM_HOST};
     __atomic_store_n(&nic->shm->mems[slot].id, id, __ATOMIC_RELEASE);
     *addr_p = addr;
     return 0;
+}
+
+/* Device memory, the NIC's or the caller's, as one more area. */
+static int gpu_area(struct softnic *nic, uint8_t *addr, size_t bytes, int borrowed) {
+    uint32_t slot = free_area(nic);
+    if (slot == MAX_MEMS)
+        return softnic_fail(-ENOMEM, "share memory: all %d areas are in use", MAX_MEMS);
+    struct shm_mem area = {.bytes = bytes, .kind = SHM_GPU};
+    int status = gpu_memory_share(nic, addr, area.handle, &area.offset);
+    if (status)
+        return status;
+    uint32_t id = ++nic->next_mem_id;
+    nic->mems[slot] =
+        (struct mem){.addr = addr, .bytes = bytes, .id = id, .kind = SHM_GPU, .borrowed = borrowed};
+    nic->shm->mems[slot] = area;
+    __atomic_store_n(&nic->shm->mems[slot].id, id, __ATOMIC_RELEASE);
+    return 0;
+}
+
+int softnic_mem_alloc_gpu(struct softnic *nic, size_t bytes, void **addr_p) {
+    *addr_p = NULL;
+    if (!nic->gpu)
+        return softnic_fail(-ENOTSUP, "alloc device memory: the CPU engine cannot reach it");
+    if (bytes == 0 || bytes > SIZE_MAX / 4)
+        return softnic_fail(-EINVAL, "alloc device memory: %zu bytes", bytes);
+    void *addr;
+    nic_pause(nic);
+    int status = gpu_memory_alloc(nic, bytes, &addr);
+    if (!status && (status = gpu_area(nic, addr, bytes, 0)) != 0)
+        gpu_memory_free(nic, addr);
+    nic_unpause(nic);
+    if (!status)
+        *addr_p = addr;
+    return status;
+}
+
+int softnic_mem_share_gpu(struct softnic *nic, void *addr, size_t bytes) {
+    if (!nic->gpu)
+        return softnic_fail(-ENOTSUP, "share device memory: the CPU engine cannot reach it");
+    if (!addr || bytes == 0 || bytes > UINTPTR_MAX - (uintptr_t)addr)
+        return softnic_fail(-EINVAL, "share device memory: %zu bytes at %p", bytes, addr);
+    return gpu_area(nic, addr, bytes, 1);
 }
 
 int softnic_mem_free(struct softnic *nic, void *addr) {
@@ -44,7 +95,12 @@ int softnic_mem_free(struct softnic *nic, void *addr) {
             return softnic_fail(-EBUSY, "free memory: key 0x%x is registered in it",
                                 (uint32_t)nic->mrs[i].tag ? (uint32_t)nic->mrs[i].tag : i << 8);
     __atomic_store_n(&nic->shm->mems[slot].id, 0, __ATOMIC_RELEASE);
+    shm_changed(nic);
+    if (nic->gpu)
+        nic_pause(nic);
     shm_memory_destroy(nic, &nic->mems[slot]);
+    if (nic->gpu)
+        nic_unpause(nic);
     return 0;
 }
 
@@ -73,7 +129,7 @@ int softnic_mr_register(struct softnic *nic, void *addr, size_t bytes, uint32_t 
     *key_p = 0;
     if (!addr || bytes == 0 || bytes > UINTPTR_MAX - at)
         return softnic_fail(-EINVAL, "register memory: %zu bytes at %p", bytes, addr);
-    if (access & ~(remote | SOFTNIC_LOCAL_WRITE | SOFTNIC_PEER_MAPPED))
+    if (access & ~(remote | SOFTNIC_LOCAL_WRITE | SOFTNIC_PEER_MAPPED | SOFTNIC_ZERO_BASED))
         return softnic_fail(-EINVAL, "register memory: unknown access bits in 0x%x", access);
     uint32_t mem = access & SOFTNIC_PEER_MAPPED ? NO_MEM : mem_of(nic, at, bytes);
     if ((access & remote) && !(access & SOFTNIC_PEER_MAPPED) && mem == NO_MEM && !nic_all_here(nic))
@@ -81,11 +137,18 @@ int softnic_mr_register(struct softnic *nic, void *addr, size_t bytes, uint32_t 
                             "register memory: %p is not of softnic_mem_alloc, peers in other processes "
                             "could not reach it (access 0x%x)",
                             addr, access);
+    int status = nic->gpu ? gpu_mr_check(nic, addr, bytes) : 0;
+    if (status)
+        return status;
     uint32_t slot = free_slot(nic);
     if (slot == 0)
         return softnic_fail(-ENOMEM, "register memory: all %u keys are in use", nic->max_mrs - 1);
     uint32_t serial = ++nic->mr_serial;
-    struct shm_mr mr = {.va = at, .len = bytes, .access = access, .mem_slot = mem};
+    struct shm_mr mr = {.va = access & SOFTNIC_ZERO_BASED ? 0 : at,
+                        .addr = at,
+                        .len = bytes,
+                        .access = access,
+                        .mem_slot = mem};
     if (mem != NO_MEM) {
         mr.mem_offset = at - (uintptr_t)nic->mems[mem].addr;
         mr.mem_id = nic->mems[mem].id;
@@ -98,6 +161,7 @@ int softnic_mr_register(struct softnic *nic, void *addr, size_t bytes, uint32_t 
     nic->shm->mrs[slot] = mr;
     __atomic_store_n(&nic->mrs[slot].tag, tag, __ATOMIC_RELEASE);
     __atomic_store_n(&nic->shm->mrs[slot].tag, tag, __ATOMIC_RELEASE);
+    shm_changed(nic);
     *key_p = key;
     return 0;
 }
@@ -108,6 +172,7 @@ int softnic_mr_deregister(struct softnic *nic, uint32_t key) {
         return softnic_fail(-EINVAL, "deregister memory: no key 0x%x", key);
     __atomic_store_n(&nic->mrs[slot].tag, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&nic->shm->mrs[slot].tag, 0, __ATOMIC_SEQ_CST);
+    shm_changed(nic);
     int status = shm_grace(nic, GRACE_NS);
     if (status)
         return status; /* the slot stays busy: somebody may still write there */
@@ -115,8 +180,7 @@ int softnic_mr_deregister(struct softnic *nic, uint32_t key) {
     return 0;
 }
 
-/* A consistent copy of a table entry, or 0 when it does not hold this key. */
-static int entry_read(const struct shm_mr *table, uint32_t limit, uint32_t key, struct shm_mr *mr) {
+int mr_entry_read(const struct shm_mr *table, uint32_t limit, uint32_t key, struct shm_mr *mr) {
     uint32_t slot = key >> 8;
     if (slot == 0 || slot >= limit)
         return 0;
@@ -130,6 +194,7 @@ static int entry_read(const struct shm_mr *table, uint32_t limit, uint32_t key, 
     mr->mem_slot = __atomic_load_n(&from->mem_slot, __ATOMIC_RELAXED);
     mr->mem_id = __atomic_load_n(&from->mem_id, __ATOMIC_RELAXED);
     mr->access = __atomic_load_n(&from->access, __ATOMIC_RELAXED);
+    mr->addr = __atomic_load_n(&from->addr, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return __atomic_load_n(&from->tag, __ATOMIC_RELAXED) == mr->tag;
 }
@@ -142,7 +207,7 @@ int softnic_mr_attach(struct softnic *nic, uint32_t node, uint32_t key, void *ad
     int status = peer_open(nic, node);
     if (status)
         return status;
-    if (!entry_read(peer->shm->mrs, peer->max_mrs, key, &mr))
+    if (!mr_entry_read(peer->shm->mrs, peer->max_mrs, key, &mr))
         return softnic_fail(-ENOENT, "attach: node %u has no key 0x%x", node, key);
     if (!(mr.access & SOFTNIC_PEER_MAPPED))
         return softnic_fail(
@@ -154,6 +219,10 @@ int softnic_mr_attach(struct softnic *nic, uint32_t node, uint32_t key, void *ad
     *one = (struct attached){peer->attached, mr.tag, addr};
     peer->attached = one;
     pthread_mutex_unlock(&nic->map_lock);
+    if (nic->gpu) {
+        gpu_keys_changed(nic);
+        gpu_relaunch(nic);
+    }
     return 0;
 }
 
@@ -168,14 +237,17 @@ static uint8_t *attached_base(struct softnic *nic, uint32_t node, uint64_t tag) 
     return base;
 }
 
-/* This process' address of a peer's region. */
-static uint8_t *peer_base(struct softnic *nic, uint32_t node, uint32_t key, const struct shm_mr *mr) {
+uint8_t *mr_base(struct softnic *nic, uint32_t node, uint32_t key, const struct shm_mr *mr) {
+    if (node == nic->node)
+        return (uint8_t *)(uintptr_t)mr->addr;
     const struct shm_node *theirs = nic->peers[node].shm;
     if (mr->access & SOFTNIC_PEER_MAPPED)
         return attached_base(nic, node, mr->tag);
-    if (mr->mem_slot != NO_MEM)
+    int here = theirs->token == nic->shm->token && theirs->pid == nic->shm->pid;
+    /* A device opens no memory of its own process, and needs no second mapping of host memory. */
+    if (mr->mem_slot != NO_MEM && !(here && nic->gpu))
         return peer_memory(nic, node, mr->mem_slot, mr->mem_id, mr->mem_offset, mr->len);
-    if (theirs->token != nic->shm->token || theirs->pid != nic->shm->pid)
+    if (!here)
         return NULL;
     return nic_private_memory(nic, node, key >> 8, mr->tag);
 }
@@ -188,7 +260,7 @@ uint8_t *mr_resolve(struct worker *w, uint32_t node, uint32_t key, uint64_t va, 
     const struct shm_mr *table = self ? nic->mrs : peer->shm->mrs;
     struct shm_mr mr;
     *syndrome_p = MLX5_SYND_REMOTE_ACCESS;
-    if (!entry_read(table, self ? nic->max_mrs : peer->max_mrs, key, &mr)) {
+    if (!mr_entry_read(table, self ? nic->max_mrs : peer->max_mrs, key, &mr)) {
         if (!self && __atomic_load_n(&peer->shm->state, __ATOMIC_ACQUIRE) != SHM_READY)
             *syndrome_p = MLX5_SYND_TRANSPORT_RETRY;
         return NULL;
@@ -196,7 +268,7 @@ uint8_t *mr_resolve(struct worker *w, uint32_t node, uint32_t key, uint64_t va, 
     uint64_t offset = va - mr.va;
     if ((mr.access & access) != access || offset > mr.len || bytes > mr.len - offset)
         return NULL;
-    uint8_t *base = self ? (uint8_t *)(uintptr_t)mr.va : peer_base(nic, node, key, &mr);
+    uint8_t *base = mr_base(nic, node, key, &mr);
     if (!base) {
         *syndrome_p = MLX5_SYND_REMOTE_OP;
         return NULL;

@@ -41,7 +41,7 @@ void lock_take(uint32_t *lock) {
 
 void lock_drop(uint32_t *lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }
 
-static uint64_t monotonic_ns(void) {
+uint64_t nic_monotonic_ns(void) {
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
@@ -50,7 +50,7 @@ static uint64_t monotonic_ns(void) {
 uint64_t nic_clock_ps(const struct softnic *nic) {
     if (nic->clock == SOFTNIC_VIRTUAL)
         return nic->now_ps;
-    return (monotonic_ns() - nic->start_ns) * PS_PER_NS;
+    return (nic_monotonic_ns() - nic->start_ns) * PS_PER_NS;
 }
 
 uint64_t softnic_now(const struct softnic *nic) { return nic_clock_ps(nic) / PS_PER_NS; }
@@ -76,7 +76,7 @@ uint8_t *nic_private_memory(const struct softnic *nic, uint32_t node, uint32_t m
     pthread_mutex_lock(&registry_lock);
     const struct softnic *owner = registry_find(nic->job, node);
     if (owner && mr < owner->max_mrs && __atomic_load_n(&owner->mrs[mr].tag, __ATOMIC_ACQUIRE) == tag)
-        base = (uint8_t *)(uintptr_t)owner->mrs[mr].va;
+        base = (uint8_t *)(uintptr_t)owner->mrs[mr].addr;
     pthread_mutex_unlock(&registry_lock);
     return base;
 }
@@ -117,6 +117,10 @@ static int check_attr(const struct softnic_attr *a) {
         return softnic_fail(-EINVAL, "create: unknown clock %d", (int)a->clock);
     if (a->watch != SOFTNIC_WATCH_BELL && a->watch != SOFTNIC_WATCH_DBR)
         return softnic_fail(-EINVAL, "create: unknown watch %d", (int)a->watch);
+    if (a->engine != SOFTNIC_ENGINE_CPU && a->engine != SOFTNIC_ENGINE_GPU)
+        return softnic_fail(-EINVAL, "create: unknown engine %d", (int)a->engine);
+    if (a->writes != SOFTNIC_WRITES_RUNS && a->writes != SOFTNIC_WRITES_STRICT)
+        return softnic_fail(-EINVAL, "create: unknown order of writes %d", (int)a->writes);
     uint32_t limit = a->clock == SOFTNIC_VIRTUAL ? 1 : MAX_WORKERS;
     if (a->workers > limit)
         return softnic_fail(-EINVAL, "create: %u workers; at most %u", a->workers, limit);
@@ -191,11 +195,11 @@ int softnic_create(const struct softnic_attr *attr, struct softnic **nic_p) {
                  attr->profile.fetch_ns;
     if (attr->profile.message_rate > 0)
         nic->message_ps = (uint64_t)(1e12 / attr->profile.message_rate + 0.5);
-    nic->worker_count = attr->workers ? attr->workers : 1;
+    nic->worker_count = attr->workers && attr->engine == SOFTNIC_ENGINE_CPU ? attr->workers : 1;
     nic->max_qps = attr->max_qps ? attr->max_qps : 4096 + 256;
     nic->max_cqs = nic->max_qps + 256;
     nic->max_mrs = (attr->max_mrs ? attr->max_mrs : 1024) + 1; /* slot 0 is no key */
-    nic->start_ns = monotonic_ns();
+    nic->start_ns = nic_monotonic_ns();
     pthread_mutex_init(&nic->map_lock, NULL);
     status = tables_make(nic, attr);
     if (status)
@@ -203,6 +207,8 @@ int softnic_create(const struct softnic_attr *attr, struct softnic **nic_p) {
                      nic->max_mrs, attr->trace_records);
     else
         status = shm_node_create(nic);
+    if (!status && attr->engine == SOFTNIC_ENGINE_GPU)
+        status = gpu_create(nic, attr);
     if (status) {
         softnic_destroy(nic);
         return status;
@@ -221,7 +227,9 @@ static void memories_free(struct softnic *nic) {
 void softnic_destroy(struct softnic *nic) {
     if (!nic)
         return;
-    if (nic->workers)
+    if (nic->gpu)
+        gpu_stop(nic);
+    else if (nic->workers)
         workers_stop(nic);
     registry_remove(nic);
     if (nic->shm) {
@@ -229,17 +237,16 @@ void softnic_destroy(struct softnic *nic) {
         __atomic_store_n(&nic->shm->state, SHM_GONE, __ATOMIC_RELEASE);
         for (uint32_t i = 1; i < nic->max_mrs; i++)
             __atomic_store_n(&nic->shm->mrs[i].tag, 0, __ATOMIC_RELEASE);
+        shm_changed(nic);
         shm_grace(nic, 2000000000u);
         memories_free(nic);
         shm_node_destroy(nic);
     }
     for (uint32_t i = 0; nic->peers && i < nic->nodes; i++)
-        peer_close(&nic->peers[i]);
-    for (uint32_t i = 0; nic->qps && i < nic->qp_count; i++) {
-        free(nic->qps[i]->pend);
-        free(nic->qps[i]->shadow);
-        free(nic->qps[i]);
-    }
+        peer_close(nic, &nic->peers[i]);
+    gpu_destroy(nic);
+    for (uint32_t i = 0; nic->qps && i < nic->qp_count; i++)
+        qp_free(nic->qps[i]);
     for (uint32_t i = 0; nic->cqs && i < nic->cq_count; i++)
         free(nic->cqs[i]);
     for (uint32_t i = 0; nic->workers && i < nic->worker_count; i++) {

@@ -15,11 +15,33 @@ static int check(const struct softnic *nic, const struct softnic_qp_attr *a) {
         return softnic_fail(-EINVAL, "create QP: doorbell record at %p is not 4-byte aligned", a->dbrec);
     if ((nic->watch == SOFTNIC_WATCH_BELL && !a->doorbell) || (uintptr_t)a->doorbell % 8)
         return softnic_fail(-EINVAL, "create QP: doorbell at %p is not 8-byte aligned", a->doorbell);
-    if (a->cqn - CQN_BASE >= nic->cq_count)
+    if (a->cqn - CQN_BASE >= nic->cq_count || !nic->cqs[a->cqn - CQN_BASE])
         return softnic_fail(-EINVAL, "create QP: no CQ 0x%x", a->cqn);
-    if (nic->qp_count == nic->max_qps)
-        return softnic_fail(-ENOMEM, "create QP: all %u are in use", nic->max_qps);
-    return 0;
+    return nic->gpu ? gpu_qp_check(nic, a) : 0;
+}
+
+void qp_free(struct qp *qp) {
+    if (!qp)
+        return;
+    free(qp->pend);
+    free(qp->shadow);
+    free(qp);
+}
+
+/* Puts a QP into its place and has it watched. */
+static int enter(struct softnic *nic, struct qp *qp) {
+    nic_pause(nic); /* the CQ's lock is needed from its second QP on */
+    int status = nic->gpu ? gpu_qp_added(nic, qp) : 0;
+    if (!status) {
+        qp->cq->users++;
+        nic->qps[qp->index] = qp;
+        if (qp->index == nic->qp_count)
+            nic->qp_count++;
+        if (!nic->gpu)
+            uar_watch(&nic->workers[qp->index % nic->worker_count], qp);
+    }
+    nic_unpause(nic);
+    return status;
 }
 
 int softnic_qp_create(struct softnic *nic, const struct softnic_qp_attr *attr, uint32_t *qpn_p) {
@@ -27,21 +49,24 @@ int softnic_qp_create(struct softnic *nic, const struct softnic_qp_attr *attr, u
     int status = check(nic, attr);
     if (status)
         return status;
+    uint32_t index = 0;
+    while (index < nic->qp_count && nic->qps[index])
+        index++;
+    if (index == nic->max_qps)
+        return softnic_fail(-ENOMEM, "create QP: all %u are in use", nic->max_qps);
     struct qp *qp = aligned_alloc(64, sizeof *qp);
     if (!qp)
         return softnic_fail(-ENOMEM, "create QP: out of memory");
     memset(qp, 0, sizeof *qp);
-    if (nic->timed) {
+    if (nic->timed && !nic->gpu) {
         qp->pend = calloc(attr->depth, sizeof *qp->pend);
         qp->shadow = aligned_alloc(64, (size_t)attr->depth * MLX5_BB);
         if (!qp->pend || !qp->shadow) {
-            free(qp->pend);
-            free(qp->shadow);
-            free(qp);
+            qp_free(qp);
             return softnic_fail(-ENOMEM, "create QP: out of memory for depth %u", attr->depth);
         }
     }
-    qp->index = nic->qp_count;
+    qp->index = index;
     qp->qpn = QPN_BASE + qp->index;
     qp->sq = attr->sq;
     qp->mask = attr->depth - 1;
@@ -49,11 +74,11 @@ int softnic_qp_create(struct softnic *nic, const struct softnic_qp_attr *attr, u
     qp->bell = attr->doorbell;
     qp->cq = nic->cqs[attr->cqn - CQN_BASE];
     qp->state = SOFTNIC_QP_INIT;
-    nic_pause(nic); /* the CQ's lock is needed from its second QP on */
-    qp->cq->users++;
-    nic->qps[nic->qp_count++] = qp;
-    uar_watch(&nic->workers[qp->index % nic->worker_count], qp);
-    nic_unpause(nic);
+    status = enter(nic, qp);
+    if (status) {
+        qp_free(qp);
+        return status;
+    }
     *qpn_p = qp->qpn;
     return 0;
 }
@@ -69,7 +94,8 @@ static void look_again(struct softnic *nic, struct qp *qp) {
     if (qp->active)
         return;
     qp->active = 1;
-    w->active[w->active_count++] = qp;
+    if (!nic->gpu) /* that one takes the flag along */
+        w->active[w->active_count++] = qp;
 }
 
 int softnic_qp_connect(struct softnic *nic, uint32_t qpn, uint32_t node, uint32_t remote_qpn) {
@@ -84,7 +110,10 @@ int softnic_qp_connect(struct softnic *nic, uint32_t qpn, uint32_t node, uint32_
         int status = peer_open(nic, node);
         if (status)
             return status;
-        peer_map_all(nic, node);
+        if (nic->gpu)
+            gpu_keys_changed(nic);
+        else
+            peer_map_all(nic, node);
     }
     nic_pause(nic);
     qp->node = node;
@@ -107,20 +136,58 @@ int softnic_qp_reset(struct softnic *nic, uint32_t qpn) {
     qp->syndrome = 0;
     qp->last_land_ps = qp->last_done_ps = qp->fetch_ps = qp->response_ps = 0;
     qp->state = qp->connected ? SOFTNIC_QP_RTS : SOFTNIC_QP_INIT;
-    uar_rewatch(&nic->workers[qp->index % nic->worker_count], qp);
+    if (nic->gpu)
+        gpu_qp_rewatch(nic, qp);
+    else
+        uar_rewatch(&nic->workers[qp->index % nic->worker_count], qp);
     look_again(nic, qp);
     nic_unpause(nic);
     return 0;
 }
 
+static void add(struct softnic_counters *to, const struct softnic_counters *more) {
+    /* All fields are uint64_t, so they add up as an array. */
+    uint64_t *sum = (uint64_t *)to;
+    const uint64_t *one = (const uint64_t *)more;
+    for (size_t f = 0; f < sizeof *to / sizeof *sum; f++)
+        sum[f] += one[f];
+}
+
+int softnic_qp_destroy(struct softnic *nic, uint32_t qpn) {
+    struct qp *qp = find(nic, qpn);
+    if (!qp)
+        return softnic_fail(-EINVAL, "destroy QP: no QP 0x%x", qpn);
+    nic_pause(nic);
+    if (nic->gpu)
+        gpu_qp_free(nic, qp->index);
+    else
+        uar_unwatch(&nic->workers[qp->index % nic->worker_count], qp);
+    add(&nic->ended, &qp->n);
+    qp->cq->users--;
+    nic->qps[qp->index] = NULL;
+    nic_unpause(nic);
+    qp_free(qp);
+    return 0;
+}
+
+/* As the engine has it now. */
+static struct qp_status status_of(const struct softnic *nic, const struct qp *qp) {
+    struct qp_status s;
+    if (nic->gpu && gpu_qp_status(nic, qp, &s.state, &s.syndrome))
+        return s;
+    s.state = __atomic_load_n(&qp->state, __ATOMIC_ACQUIRE);
+    s.syndrome = __atomic_load_n(&qp->syndrome, __ATOMIC_RELAXED);
+    return s;
+}
+
 enum softnic_qp_state softnic_qp_state(const struct softnic *nic, uint32_t qpn) {
     const struct qp *qp = find(nic, qpn);
-    return qp ? (enum softnic_qp_state)__atomic_load_n(&qp->state, __ATOMIC_ACQUIRE) : SOFTNIC_QP_ERROR;
+    return qp ? (enum softnic_qp_state)status_of(nic, qp).state : SOFTNIC_QP_ERROR;
 }
 
 uint8_t softnic_qp_syndrome(const struct softnic *nic, uint32_t qpn) {
     const struct qp *qp = find(nic, qpn);
-    return qp ? __atomic_load_n(&qp->syndrome, __ATOMIC_RELAXED) : 0;
+    return qp ? (uint8_t)status_of(nic, qp).syndrome : 0;
 }
 
 int softnic_counters_get(const struct softnic *nic, uint32_t qpn, struct softnic_counters *counters_p) {
@@ -133,15 +200,12 @@ int softnic_counters_get(const struct softnic *nic, uint32_t qpn, struct softnic
     if (qp) {
         *counters_p = qp->n;
     } else {
-        /* All fields are uint64_t, so they add up as an array. */
-        uint64_t *sum = (uint64_t *)counters_p;
-        for (uint32_t i = 0; i < nic->qp_count; i++) {
-            const uint64_t *one = (const uint64_t *)&nic->qps[i]->n;
-            for (size_t f = 0; f < sizeof *counters_p / sizeof *sum; f++)
-                sum[f] += one[f];
-        }
+        *counters_p = nic->ended;
+        for (uint32_t i = 0; i < nic->qp_count; i++)
+            if (nic->qps[i])
+                add(counters_p, &nic->qps[i]->n);
         trace_mark(mutable);
     }
     nic_unpause(mutable);
-    return 0;
+    return softnic_engine_error(nic);
 }

@@ -46,7 +46,7 @@ static void count_decoded(struct qp *qp, const struct wqe *wqe) {
 /* A WAIT's CQ: 1 passed, 0 not yet, -1 no such CQ. CQE counts are compared modulo 2^32. */
 static int wait_passed(const struct softnic *nic, const struct wqe *wqe) {
     uint32_t i = wqe->wait_cqn - CQN_BASE;
-    if (i >= __atomic_load_n(&nic->cq_count, __ATOMIC_ACQUIRE))
+    if (i >= nic->cq_count || !nic->cqs[i])
         return -1;
     uint32_t done = (uint32_t)__atomic_load_n(&nic->cqs[i]->prod, __ATOMIC_ACQUIRE);
     return (int32_t)(done - wqe->wait_index) > 0;

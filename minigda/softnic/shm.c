@@ -112,6 +112,10 @@ int shm_memory_create(struct softnic *nic, uint32_t id, size_t bytes, uint8_t **
     void *addr;
     memory_name(name, nic->job, nic->node, id);
     int status = create_mapped(name, bytes, &addr);
+    if (status == 0 && nic->gpu && (status = gpu_host_map(nic, addr, bytes)) != 0) {
+        munmap(addr, bytes);
+        shm_unlink(name);
+    }
     if (status == 0)
         *addr_p = addr;
     return status;
@@ -120,8 +124,15 @@ int shm_memory_create(struct softnic *nic, uint32_t id, size_t bytes, uint8_t **
 void shm_memory_destroy(struct softnic *nic, struct mem *mem) {
     char name[NAME_MAX_BYTES];
     memory_name(name, nic->job, nic->node, mem->id);
-    munmap(mem->addr, mem->bytes);
-    shm_unlink(name);
+    if (mem->kind == SHM_GPU) {
+        if (!mem->borrowed)
+            gpu_memory_free(nic, mem->addr);
+    } else {
+        if (nic->gpu)
+            gpu_host_unmap(nic, mem->addr);
+        munmap(mem->addr, mem->bytes);
+        shm_unlink(name);
+    }
     *mem = (struct mem){0};
 }
 
@@ -132,7 +143,7 @@ int peer_open(struct softnic *nic, uint32_t node) {
     if (peer->shm) { /* it was destroyed; there may be a new one of that name */
         nic_pause(nic);
         pthread_mutex_lock(&nic->map_lock);
-        peer_close(peer);
+        peer_close(nic, peer);
         for (uint32_t i = 0; i < nic->worker_count; i++)
             memset(nic->workers[i].cache, 0, sizeof nic->workers[i].cache);
         pthread_mutex_unlock(&nic->map_lock);
@@ -158,12 +169,22 @@ int peer_open(struct softnic *nic, uint32_t node) {
     return 0;
 }
 
-void peer_close(struct peer *peer) {
+static void unmap(struct softnic *nic, struct mapping *map) {
+    if (map->opened) {
+        gpu_memory_close(nic, map->opened);
+    } else {
+        if (nic->gpu)
+            gpu_host_unmap(nic, map->base);
+        munmap(map->base, map->bytes);
+    }
+    free(map);
+}
+
+void peer_close(struct softnic *nic, struct peer *peer) {
     while (peer->maps) {
         struct mapping *map = peer->maps;
         peer->maps = map->next;
-        munmap(map->base, map->bytes);
-        free(map);
+        unmap(nic, map);
     }
     while (peer->attached) {
         struct attached *one = peer->attached;
@@ -175,24 +196,21 @@ void peer_close(struct peer *peer) {
     *peer = (struct peer){0};
 }
 
-static uint64_t now_ns(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
-static int node_grace(const struct shm_node *shm, uint64_t deadline_ns) {
+/* A GPU engine's pass lasts as long as its kernel runs; one that read the keys after `since_ns` is none to wait for. */
+static int node_grace(const struct shm_node *shm, uint64_t since_ns, uint64_t deadline_ns) {
     uint32_t workers = shm->workers < MAX_WORKERS ? shm->workers : MAX_WORKERS;
     for (uint32_t i = 0; i < workers; i++) {
         uint64_t epoch = __atomic_load_n(&shm->worker[i].epoch, __ATOMIC_ACQUIRE);
         for (uint32_t polls = 0;
-             (epoch & 1) && __atomic_load_n(&shm->worker[i].epoch, __ATOMIC_ACQUIRE) == epoch; polls++) {
+             (epoch & 1) && __atomic_load_n(&shm->worker[i].epoch, __ATOMIC_ACQUIRE) == epoch &&
+             __atomic_load_n(&shm->built_ns, __ATOMIC_ACQUIRE) <= since_ns;
+             polls++) {
             spin_pause(polls);
             if ((polls & 255) != 255)
                 continue;
             if (kill(shm->pid, 0) < 0 && errno == ESRCH)
                 return 0;
-            if (now_ns() > deadline_ns)
+            if (nic_monotonic_ns() > deadline_ns)
                 return -ETIMEDOUT;
         }
     }
@@ -201,14 +219,16 @@ static int node_grace(const struct shm_node *shm, uint64_t deadline_ns) {
 
 /* Waits until no worker of any node is in a pass that began before the call. */
 int shm_grace(struct softnic *nic, uint64_t timeout_ns) {
-    uint64_t deadline = now_ns() + timeout_ns;
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    int status = node_grace(nic->shm, deadline);
+    uint64_t since = nic_monotonic_ns(), deadline = since + timeout_ns;
+    if (nic->gpu)
+        gpu_relaunch(nic);
+    int status = node_grace(nic->shm, since, deadline);
     for (uint32_t n = 0; n < nic->nodes && status == 0; n++) {
         const struct peer *peer = &nic->peers[n];
         if (n == nic->node || (!peer->shm && peer_open(nic, n) != 0))
             continue;
-        if (node_grace(peer->shm, deadline) != 0)
+        if (node_grace(peer->shm, since, deadline) != 0)
             status = softnic_fail(-ETIMEDOUT, "node %u's NIC did not leave its pass in %llu ms", n,
                                   (unsigned long long)(timeout_ns / 1000000));
     }
@@ -216,7 +236,7 @@ int shm_grace(struct softnic *nic, uint64_t timeout_ns) {
 }
 
 /* Memory that its owner has freed: the owner waited for our passes before, so nobody here is using it. */
-static void sweep(struct peer *peer) {
+static void sweep(struct softnic *nic, struct peer *peer) {
     for (struct mapping **at = &peer->maps; *at;) {
         struct mapping *map = *at;
         if (__atomic_load_n(&peer->shm->mems[map->mem_slot].id, __ATOMIC_ACQUIRE) == map->mem_id) {
@@ -224,24 +244,45 @@ static void sweep(struct peer *peer) {
             continue;
         }
         *at = map->next;
-        munmap(map->base, map->bytes);
-        free(map);
+        unmap(nic, map);
     }
 }
 
-static struct mapping *map_memory(struct softnic *nic, uint32_t node, uint32_t mem_slot, uint32_t mem_id) {
+static int map_host(struct softnic *nic, uint32_t node, struct mapping *map) {
     char name[NAME_MAX_BYTES];
     void *addr;
-    size_t bytes;
-    memory_name(name, nic->job, node, mem_id);
-    struct mapping *map = malloc(sizeof *map);
+    memory_name(name, nic->job, node, map->mem_id);
+    int status = open_mapped(name, 1, &addr, &map->bytes);
+    if (status == 0 && nic->gpu && (status = gpu_host_map(nic, addr, map->bytes)) != 0)
+        munmap(addr, map->bytes);
+    map->base = addr;
+    return status;
+}
+
+/* The entry may be of another memory by now; then the handle opens nothing or the owner's id differs. */
+static int map_gpu(struct softnic *nic, uint32_t node, struct mapping *map) {
+    const struct shm_mem *theirs = &nic->peers[node].shm->mems[map->mem_slot];
+    struct shm_mem mem = *theirs;
+    if (!nic->gpu || __atomic_load_n(&theirs->id, __ATOMIC_ACQUIRE) != map->mem_id)
+        return -EFAULT;
+    map->opened = gpu_memory_open(nic, mem.handle);
+    if (!map->opened)
+        return -EFAULT;
+    map->base = map->opened + mem.offset;
+    map->bytes = mem.bytes;
+    return 0;
+}
+
+static struct mapping *map_memory(struct softnic *nic, uint32_t node, uint32_t mem_slot, uint32_t mem_id) {
+    struct mapping *map = calloc(1, sizeof *map);
     if (!map)
         return NULL;
-    if (open_mapped(name, 1, &addr, &bytes) != 0) {
+    *map = (struct mapping){.next = nic->peers[node].maps, .mem_slot = mem_slot, .mem_id = mem_id};
+    const struct shm_mem *theirs = &nic->peers[node].shm->mems[mem_slot];
+    if ((theirs->kind == SHM_GPU ? map_gpu(nic, node, map) : map_host(nic, node, map)) != 0) {
         free(map);
         return NULL;
     }
-    *map = (struct mapping){nic->peers[node].maps, mem_slot, mem_id, bytes, addr};
     nic->peers[node].maps = map;
     return map;
 }
@@ -257,7 +298,7 @@ uint8_t *peer_memory(struct softnic *nic, uint32_t node, uint32_t mem_slot, uint
     while (map && map->mem_id != mem_id)
         map = map->next;
     if (!map) {
-        sweep(peer);
+        sweep(nic, peer);
         map = map_memory(nic, node, mem_slot, mem_id);
     }
     if (map && offset <= map->bytes && bytes <= map->bytes - offset)
@@ -265,6 +306,8 @@ uint8_t *peer_memory(struct softnic *nic, uint32_t node, uint32_t mem_slot, uint
     pthread_mutex_unlock(&nic->map_lock);
     return at;
 }
+
+void shm_changed(struct softnic *nic) { __atomic_add_fetch(&nic->shm->generation, 1, __ATOMIC_SEQ_CST); }
 
 void peer_map_all(struct softnic *nic, uint32_t node) {
     const struct shm_node *shm = nic->peers[node].shm;

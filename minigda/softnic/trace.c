@@ -234,6 +234,12 @@ static void put_header(struct out *o, const struct softnic *nic, uint64_t count,
     put_le(o, regions, 4);
     for (uint32_t i = 0; i < nic->qp_count; i++) {
         const struct qp *qp = nic->qps[i];
+        if (!qp) { /* ended */
+            put_le(o, QPN_BASE + i, 4);
+            for (int field = 0; field < 5; field++)
+                put_le(o, 0, 4);
+            continue;
+        }
         put_le(o, qp->qpn, 4);
         put_le(o, qp->cq->cqn, 4);
         put_le(o, qp->node, 4);

@@ -15,12 +15,27 @@ static uint64_t watch_load(const struct softnic *nic, const void *word) {
 
 /* The record starts at 0 and so does the NIC; a doorbell that was rung before this QP existed is not its. */
 void uar_watch(struct worker *w, struct qp *qp) {
-    struct watch *watch = &w->watch[w->count];
+    uint32_t slot =
+        qp->index / w->nic->worker_count; /* QPs come in turn; that of one that ended is taken again */
+    struct watch *watch = &w->watch[slot];
     int bell = w->nic->watch == SOFTNIC_WATCH_BELL;
     watch->word = bell ? (const void *)qp->bell : qp->dbrec;
     watch->last = bell ? watch_load(w->nic, watch->word) : 0;
-    w->qps[w->count] = qp;
-    __atomic_store_n(&w->count, w->count + 1, __ATOMIC_RELEASE);
+    w->qps[slot] = qp;
+    if (slot == w->count)
+        __atomic_store_n(&w->count, w->count + 1, __ATOMIC_RELEASE);
+}
+
+/* A word that nobody rings takes the place of the QP's. */
+void uar_unwatch(struct worker *w, struct qp *qp) {
+    static const uint64_t quiet;
+    uint32_t slot = qp->index / w->nic->worker_count, kept = 0;
+    w->watch[slot] = (struct watch){.word = &quiet};
+    w->qps[slot] = NULL;
+    for (uint32_t i = 0; i < w->active_count; i++)
+        if (w->active[i] != qp)
+            w->active[kept++] = w->active[i];
+    w->active_count = kept;
 }
 
 /* After a reset the record may soon hold the very value it had when it was last looked at. */

@@ -137,6 +137,10 @@ void workers_stop(struct softnic *nic) {
 /* Control calls hold the workers while they change what those use. The number grows after the hold is up: a
  * worker that answers with it sees the hold. */
 void nic_pause(struct softnic *nic) {
+    if (nic->gpu) {
+        gpu_pause(nic);
+        return;
+    }
     __atomic_add_fetch(&nic->hold, 1, __ATOMIC_SEQ_CST);
     uint32_t seq = __atomic_add_fetch(&nic->hold_seq, 1, __ATOMIC_SEQ_CST);
     for (uint32_t i = 0; i < nic->worker_count; i++)
@@ -146,14 +150,19 @@ void nic_pause(struct softnic *nic) {
             spin_pause(polls);
 }
 
-void nic_unpause(struct softnic *nic) { __atomic_sub_fetch(&nic->hold, 1, __ATOMIC_SEQ_CST); }
+void nic_unpause(struct softnic *nic) {
+    if (nic->gpu)
+        gpu_unpause(nic);
+    else
+        __atomic_sub_fetch(&nic->hold, 1, __ATOMIC_SEQ_CST);
+}
 
 int softnic_start(struct softnic *nic) {
     if (nic->clock != SOFTNIC_REAL)
         return softnic_fail(-EINVAL, "start: a NIC in virtual time is driven by softnic_advance()");
     if (nic->running)
         return softnic_fail(-EALREADY, "start: the workers run already");
-    return workers_start(nic);
+    return nic->gpu ? gpu_start(nic) : workers_start(nic);
 }
 
 void softnic_hold(struct softnic *nic) {
@@ -176,6 +185,10 @@ void softnic_advance(struct softnic *nic, uint64_t ns) {
     if (nic->clock != SOFTNIC_VIRTUAL)
         return;
     uint64_t end = nic->now_ps + ns * PS_PER_NS;
+    if (nic->gpu) {
+        gpu_advance(nic, end);
+        return;
+    }
     struct worker *w = &nic->workers[0];
     for (;;) {
         while (worker_pass(w))

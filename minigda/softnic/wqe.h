@@ -13,9 +13,14 @@
 /* What every WQE goes through is inlined into the engine's loop: a third of its cost otherwise. */
 #if defined(__CUDACC__)
 #define WQE_HOT MLX5_FN
-#define WQE_UNROLL _Pragma("unroll")
 #else
 #define WQE_HOT static inline __attribute__((always_inline))
+#endif
+#if defined(__CUDA_ARCH__)
+#define WQE_UNROLL _Pragma("unroll")
+#elif defined(__CUDACC__) /* the host's pass of nvcc, which knows neither */
+#define WQE_UNROLL
+#else
 #define WQE_UNROLL _Pragma("GCC unroll 8")
 #endif
 
@@ -107,17 +112,24 @@ MLX5_FN struct wqe_head wqe_head(const uint64_t *words) {
     return h;
 }
 
+/* 0, or the syndrome when the WQE at block `index` of QP `qpn` cannot begin so. */
+WQE_HOT int wqe_check_head(const struct wqe_head *head, uint32_t index, uint32_t qpn, uint32_t available) {
+    if (head->index != (uint16_t)index || head->qpn != qpn || head->ds == 0 ||
+        mlx5_ds_blocks(head->ds) > available)
+        return MLX5_SYND_LOCAL_QP_OP;
+    return 0;
+}
+
 /* Fetches the WQE at block `index` into words[WQE_MAX_WORDS]: 0, or the syndrome when the head cannot be
  * right. available: blocks that the doorbell record has announced from here on. */
 WQE_HOT int wqe_fetch(const uint8_t *sq, uint32_t mask, uint32_t index, uint32_t qpn, uint32_t available,
                       uint64_t *words, struct wqe_head *head_p) {
     wqe_fetch_block(sq, index & mask, words);
     *head_p = wqe_head(words);
-    if (head_p->index != (uint16_t)index || head_p->qpn != qpn || head_p->ds == 0)
-        return MLX5_SYND_LOCAL_QP_OP;
+    int syndrome = wqe_check_head(head_p, index, qpn, available);
+    if (syndrome)
+        return syndrome;
     uint32_t blocks = mlx5_ds_blocks(head_p->ds);
-    if (blocks > available)
-        return MLX5_SYND_LOCAL_QP_OP;
     for (uint32_t b = 1; b < blocks; b++)
         wqe_fetch_block(sq, (index + b) & mask, words + b * WQE_BLOCK_WORDS);
     return 0;
@@ -179,6 +191,34 @@ WQE_HOT int wqe_pieces(const uint64_t *words, uint32_t segment, struct wqe *wqe)
         return MLX5_SYND_LOCAL_LENGTH;
     wqe->bytes = (uint32_t)bytes;
     return 0;
+}
+
+/* A WRITE of one piece in one block: what nearly every small put is. */
+struct wqe_small {
+    uint64_t raddr;
+    uint32_t rkey, bytes;
+    uint64_t addr; /* pointer: local address */
+    uint32_t lkey;
+    uint8_t is_inline; /* the payload begins in the middle of word 4 */
+};
+/* 1 when the block is such a WRITE (what wqe_decode() makes of it is then the same), 0: let wqe_decode() look.
+ * Words by constant index alone, so that an engine that has one in each of many lanes can keep them in registers.
+ */
+WQE_HOT int wqe_decode_small(const uint64_t *words, const struct wqe_head *head, struct wqe_small *small) {
+    if (head->opcode != MLX5_OP_RDMA_WRITE || head->opmod != 0 || head->ds < 3 || head->ds > 4)
+        return 0;
+    uint32_t count = wqe_be_lo(words[4]);
+    small->raddr = wqe_be64(words[2]);
+    small->rkey = wqe_be_lo(words[3]);
+    small->bytes = count & MLX5_BYTE_COUNT;
+    small->is_inline = (count & MLX5_INLINE) != 0;
+    small->lkey = small->is_inline ? 0 : wqe_be_hi(words[4]);
+    small->addr = small->is_inline ? 0 : wqe_be64(words[5]);
+    if (small->bytes == 0)
+        return 0;
+    if (small->is_inline)
+        return small->bytes <= (head->ds - 2u) * MLX5_DS - 4 && (head->ds == 3 || small->bytes > MLX5_DS - 4);
+    return head->ds == 3 && small->bytes <= MLX5_MESSAGE_MAX;
 }
 
 MLX5_FN void wqe_raddr(const uint64_t *words, struct wqe *wqe) {

@@ -1,0 +1,190 @@
+/* What softnic's host side (gpu.c, plain C) and its CUDA half (gpu_engine.cu) share: the tables that the kernel works
+ * on, and the calls by which the host side reaches the device.
+ *
+ * The host's structs (internal.h) are the state while the kernel is away. A launch writes them into these tables in
+ * pinned memory and uploads those; when the kernel has left, the tables come back. Queue state that the kernel looks at
+ * all the time is in struct gpu_qp, which lives in shared memory meanwhile.
+ *
+ * Addresses are uint64_t: the same virtual address in this process and on its device (unified addressing).
+ */
+#ifndef SOFTNIC_GPU_H
+#define SOFTNIC_GPU_H
+
+#include "softnic.h"
+#include "wqe.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    GPU_MAX_SMS = 8,
+    GPU_MAX_WARPS = 16,    /* that serve queues, per multiprocessor; one more on the first watches the host */
+    GPU_KEYS_SHARED = 512, /* slots of the key table that still go to shared memory */
+    GPU_SHARED_MAX = 225 * 1024,
+    GPU_HANDLE = 64, /* bytes of a CUDA IPC handle */
+};
+
+/* One slot of the key table, open addressing, linear; key 0: empty. */
+struct gpu_key {
+    uint32_t key, node;
+    uint32_t access;
+    uint32_t far; /* not in this device's memory: its order needs system scope */
+    uint64_t va, len;
+    uint64_t base; /* of va here; 0: this process cannot reach it */
+};
+
+static inline
+#if defined(__CUDACC__)
+    __host__ __device__
+#endif
+        uint32_t
+        gpu_key_slot(uint32_t node, uint32_t key) {
+    return (key >> 8) * 5 + (key & 0xff) + node * 37;
+}
+
+/* Completion queue. prod is stored when the CQEs before it are visible. */
+struct gpu_cq {
+    uint64_t cqe, dbrec; /* dbrec 0: no overrun check */
+    uint32_t depth, collapsed;
+    uint32_t shared; /* more than one QP: prod is taken under the lock */
+    uint32_t exists;
+    uint32_t lock, overrun;
+    uint32_t far, rsvd[3];
+    uint64_t prod;
+};
+
+enum { GPU_ASK_NO, GPU_ASKED, GPU_ANSWERED };
+
+/* A QP while it is served. Counts are since the launch; gpu_cold has the rest. */
+struct gpu_qp {
+    uint64_t sq, dbrec;
+    uint64_t watch, watch_last; /* the word that is polled, and what it was when last looked at */
+    uint64_t cqe;
+    uint64_t prod; /* of its CQ, where simple_cq */
+    uint64_t payload;
+    uint32_t mask, qpn;
+    uint32_t cq, node;
+    uint32_t cons;
+    uint16_t seen;
+    uint8_t state, syndrome;
+    uint8_t again;     /* to be looked at without a new doorbell */
+    uint8_t asked;     /* the host looks whether a key has come: GPU_ASK_NO... */
+    uint8_t simple_cq; /* collapsed and its own */
+    uint8_t far;       /* CQ or queue is not in this device's memory */
+    uint8_t rewatch;   /* take the watched word as it is at the launch */
+    uint8_t stopped;   /* timed: enum qp_stopped */
+    uint16_t rsvd;
+    uint32_t wqes, segments, writes, inlines, cqes, doorbells;
+};
+
+struct gpu_pend { /* as struct pend */
+    uint64_t land_ps, done_ps;
+    uint8_t blocks, syndrome;
+    uint8_t opcode, fm_ce_se, ds;
+    uint8_t rsvd[3];
+    uint32_t bytes, rsvd2;
+};
+
+struct gpu_cold {
+    struct softnic_counters n;
+    uint64_t last_land_ps, last_done_ps, fetch_ps, response_ps;
+    uint64_t pend, shadow; /* depth entries of struct gpu_pend, depth blocks; 0 untimed */
+    uint32_t land, done;
+    uint16_t fetched, rsvd[3];
+};
+
+struct gpu_pace {
+    uint32_t lock, rsvd;
+    uint64_t rate_free_ps, link_free_ps;
+};
+
+/* A big copy that any warp may take chunks of. ticket: chunks << 32 | next chunk. */
+struct gpu_job {
+    uint64_t ticket;
+    uint64_t to, from, bytes;
+    uint32_t chunk, far;
+    uint32_t done, rsvd;
+    uint64_t rsvd2[2];
+};
+struct gpu_board {
+    uint32_t open[4]; /* bit i: jobs[i] has chunks left */
+    uint32_t leave;   /* to all warps: go */
+    uint32_t rsvd[11];
+    struct gpu_job jobs[GPU_MAX_SMS * GPU_MAX_WARPS];
+};
+
+/* Between the host and the kernel; pinned host memory. One lane reads it every few microseconds. */
+struct gpu_mail {
+    uint32_t stop;      /* host: leave */
+    uint32_t heartbeat; /* host: changes as long as it lives */
+    uint32_t rsvd[14];
+    uint32_t ask;      /* kernel: a key is not in the table, look again */
+    uint32_t reason;   /* kernel: why it left, GPU_LEFT_... */
+    uint64_t now_ps;   /* kernel, virtual time: where it stopped */
+    uint64_t first_ns; /* kernel: globaltimer at its end */
+};
+enum { GPU_LEFT_ASKED = 1, GPU_LEFT_SILENCE, GPU_LEFT_DONE };
+
+struct gpu_args {
+    struct gpu_qp *qps;
+    struct gpu_cold *cold;
+    struct gpu_cq *cqs;
+    const struct gpu_key *keys;
+    const uint8_t *gone; /* by node: its NIC is no more */
+    struct gpu_pace *pace;
+    struct gpu_board *board;
+    struct gpu_mail *mail;
+    uint16_t *status; /* pinned, by QP: state | syndrome << 8, written when it changes */
+    uint32_t qp_count, cq_count, key_mask, keys_shared;
+    uint32_t self, warps;
+    uint32_t bell; /* watch is the doorbell */
+    uint32_t timed, strict;
+    uint32_t is_virtual;
+    uint32_t fresh; /* the key table needs no asking */
+    uint32_t header_bytes;
+    uint64_t now_ps, end_ps; /* virtual time */
+    uint64_t first_ns;       /* real time: globaltimer at the NIC's time 0 */
+    uint64_t silence_ns;     /* leave when the host has been quiet for so long */
+    uint64_t message_ps, latency_ps, fetch_ps;
+    double bandwidth; /* bytes per second; 0: no limit */
+};
+
+enum gpu_kind { GPU_MEM_NONE, GPU_MEM_HOST, GPU_MEM_OWN, GPU_MEM_OTHER };
+
+/* The device as gpu.c sees it. 0 or a negative errno with softnic_fail's text. All may be called from any thread. */
+struct gpu_dev;
+struct gpu_ops {
+    int (*open)(int device, struct gpu_dev **dev_p);
+    void (*close)(struct gpu_dev *dev);
+    int (*alloc)(struct gpu_dev *dev, size_t bytes, void **addr_p); /* zeroed; alone in its allocation */
+    int (*free)(struct gpu_dev *dev, void *addr);
+    int (*pinned)(struct gpu_dev *dev, size_t bytes, void **addr_p); /* zeroed */
+    int (*pinned_free)(struct gpu_dev *dev, void *addr);
+    int (*host_map)(struct gpu_dev *dev, void *addr, size_t bytes);
+    int (*host_unmap)(struct gpu_dev *dev, void *addr);
+    enum gpu_kind (*where)(struct gpu_dev *dev, const void *addr);
+    /* What another process opens to reach [addr...): handle, and addr's offset behind what it gets. */
+    int (*share)(struct gpu_dev *dev, void *addr, uint8_t handle[GPU_HANDLE], uint64_t *offset_p);
+    int (*open_shared)(struct gpu_dev *dev, const uint8_t handle[GPU_HANDLE], void **base_p);
+    int (*close_shared)(struct gpu_dev *dev, void *base);
+    int (*reach)(struct gpu_dev *dev, const void *addr); /* memory of another device of this process */
+    /* On the engine's stream, in order. */
+    int (*upload)(struct gpu_dev *dev, void *to, const void *from, size_t bytes);
+    int (*download)(struct gpu_dev *dev, void *to, const void *from, size_t bytes);
+    int (*fill)(struct gpu_dev *dev, void *to, size_t pitch, int value, size_t width, size_t rows);
+    int (*launch)(struct gpu_dev *dev, const struct gpu_args *args, uint32_t blocks, uint32_t shared_bytes);
+    int (*done)(struct gpu_dev *dev); /* 1: the stream is empty, 0: not yet */
+    uint32_t warp_bytes;              /* shared memory of each warp */
+};
+
+/* gpu_engine.cu where it is linked, else NULL. */
+const struct gpu_ops *gpu_ops_linked(void);
+
+__attribute__((format(printf, 2, 3))) int softnic_fail(int status, const char *fmt, ...);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

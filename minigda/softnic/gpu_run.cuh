@@ -1,0 +1,268 @@
+// GPU engine: runs of small WRITEs, one a lane, and the visit that finds them.
+#ifndef SOFTNIC_GPU_RUN_CUH
+#define SOFTNIC_GPU_RUN_CUH
+
+#include "gpu_serve.cuh"
+
+namespace softnic_gpu {
+
+// What a lane's block is. Only a WRITE of one piece and a NOP can be executed beside others.
+enum kind : uint32_t { KIND_OTHER, KIND_NOP, KIND_LONG, KIND_WORD };
+
+struct small { // a lane's WQE
+    uint64_t to;
+    uint64_t from; // an address; of an inline word its value
+    uint32_t bytes;
+    uint32_t flags; // fm_ce_se, ds << 8, opcode << 16, FROM_MEMORY, INLINE, FAR
+    kind what;
+};
+enum : uint32_t { FLAG_CQE = MLX5_CTRL_CQ_UPDATE, FROM_MEMORY = 1u << 24, INLINE = 1u << 25, FAR = 1u << 26 };
+
+GPU_FN uint32_t ds_of(const small &s) { return s.flags >> 8 & 0xff; }
+GPU_FN uint32_t opcode_of(const small &s) { return s.flags >> 16 & 0xff; }
+
+// Looks at the block at `index`.
+GPU_FN small look(const engine &e, const gpu_qp &q, uint32_t index, uint32_t left) {
+    const uint64_t at = q.sq + (uint64_t)(index & q.mask) * MLX5_BB;
+    uint64_t words[WQE_BLOCK_WORDS];
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        const pair v = load128((const void *)(at + 16 * i));
+        words[2 * i] = v.lo;
+        words[2 * i + 1] = v.hi;
+    }
+    small s;
+    s.what = KIND_OTHER;
+    s.bytes = 0;
+    s.to = s.from = 0;
+    const struct wqe_head head = wqe_head(words);
+    s.flags = head.fm_ce_se | (uint32_t)head.ds << 8 | (uint32_t)head.opcode << 16;
+    if (wqe_check_head(&head, index, q.qpn, left) || head.ds > 4)
+        return s;
+    if (head.opcode == MLX5_OP_NOP) {
+        s.what = KIND_NOP;
+        return s;
+    }
+    wqe_small put;
+    if (!wqe_decode_small(words, &head, &put))
+        return s;
+    const gpu_key *k = key_find(e, q.node, put.rkey);
+    s.to = k ? key_apply(k, put.raddr, put.bytes, SOFTNIC_REMOTE_WRITE) : 0;
+    if (s.to == 0)
+        return s;
+    if (k->far)
+        s.flags |= FAR;
+    s.bytes = put.bytes;
+    const bool word = is_word(s.to, put.bytes);
+    if (put.is_inline) {
+        s.flags |= INLINE;
+        s.from = word ? words[4] >> 32 | words[5] << 32 : at + 36;
+        s.what = word ? KIND_WORD : KIND_LONG;
+        return s;
+    }
+    const gpu_key *local = key_find(e, e.a.self, put.lkey);
+    s.from = local ? key_apply(local, put.addr, put.bytes, 0) : 0;
+    if (s.from == 0)
+        return s;
+    s.flags |= FROM_MEMORY;
+    s.what = word && (s.from & (put.bytes - 1)) == 0 ? KIND_WORD : KIND_LONG;
+    return s;
+}
+
+// Copies of the lanes in `mask`, up to this many bytes each, spread over all lanes.
+enum { SPREAD_MAX = 1024 };
+GPU_CALL void copy_spread(uint32_t mask, uint64_t to, uint64_t from, uint32_t bytes) {
+    const uint32_t lane = lane_id();
+    const bool mine = mask >> lane & 1;
+    const uint32_t align = (uint32_t)(to | from);
+    const uint32_t shift = (align & 15) == 0 ? 4 : (align & 3) == 0 ? 2 : 0;
+    uint32_t ends = mine ? (bytes + (1u << shift) - 1) >> shift : 0; // units up to and with this lane's
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+        const uint32_t before = __shfl_up_sync(ALL, ends, d);
+        ends += lane >= (uint32_t)d ? before : 0;
+    }
+    const uint32_t total = __shfl_sync(ALL, ends, 31);
+    for (uint32_t first = 0; first < total; first += 32) {
+        const uint32_t unit = first + lane;
+        uint32_t owner = 0; // lanes whose units are all before this one
+#pragma unroll
+        for (int d = 16; d > 0; d /= 2)
+            owner += __shfl_sync(ALL, ends, owner + d - 1) <= unit ? d : 0;
+        owner &= 31;
+        const uint32_t begin = __shfl_sync(ALL, ends, owner ? owner - 1 : 0) * (owner != 0);
+        const uint64_t dst = __shfl_sync(ALL, to, owner), src = __shfl_sync(ALL, from, owner);
+        const uint32_t size = __shfl_sync(ALL, bytes, owner), sh = __shfl_sync(ALL, shift, owner);
+        if (unit >= total)
+            continue;
+        const uint32_t at = (unit - begin) << sh;
+        if (sh == 4 && at + 16 <= size)
+            store128((void *)(dst + at), load128((const void *)(src + at)));
+        else if (sh == 2 && at + 4 <= size)
+            store32((void *)(dst + at), load32((const void *)(src + at)));
+        else
+            for (uint32_t i = at; i < size && i < at + (1u << sh); i++)
+                store8((void *)(dst + i), load8(src + i));
+    }
+    __syncwarp();
+}
+
+GPU_CALL void copy_each(const engine &e, uint32_t mask, uint64_t to, uint64_t from, uint32_t bytes,
+                        bool far) {
+    for (; mask; mask &= mask - 1) {
+        const int l = __ffs(mask) - 1;
+        copy_big(e.a, e.w.index, __shfl_sync(ALL, to, l), __shfl_sync(ALL, from, l),
+                 __shfl_sync(ALL, bytes, l), far);
+    }
+}
+
+// The lanes from `done` on that may act together: returns the first that may not. None of [done, run) is a NOP before
+// the returned one but maybe `done`.
+GPU_FN uint32_t together(const engine &e, const gpu_qp &q, const small &s, uint32_t done, uint32_t run) {
+    const uint32_t lane = lane_id();
+    const bool in = lane >= done && lane < run;
+    if (e.a.strict)
+        return done + 1;
+    uint32_t stop = __ballot_sync(ALL, in && s.what == KIND_NOP && lane > done);
+    const uint32_t longs = __ballot_sync(ALL, in && s.what == KIND_LONG);
+    if (longs) {
+        // A word behind a longer write may be its flag. What is in this node's memory may be what it reads.
+        const uint32_t words = __ballot_sync(ALL, in && s.what == KIND_WORD);
+        stop |= words & (0u - (longs & (0u - longs)));
+    }
+    const uint64_t before = __shfl_up_sync(ALL, s.to + s.bytes, 1);
+    // Ascending is disjoint; anything else waits, be it needed or not.
+    stop |= __ballot_sync(ALL, in && lane > done && s.to < before);
+    if (q.node == e.a.self)
+        stop |= __ballot_sync(ALL, in && lane > done && (s.flags & FROM_MEMORY));
+    return stop ? __ffs(stop) - 1 : run;
+}
+
+GPU_FN void act(const engine &e, const gpu_qp &q, const small &s, uint32_t run) {
+    const uint32_t lane = lane_id();
+    for (uint32_t done = 0; done < run;) {
+        const uint32_t end = together(e, q, s, done, run);
+        const bool in = lane >= done && lane < end;
+        const uint32_t words = __ballot_sync(ALL, in && s.what == KIND_WORD);
+        const uint32_t longs = __ballot_sync(ALL, in && s.what == KIND_LONG);
+        const bool far = __ballot_sync(ALL, in && (s.flags & FAR)) != 0;
+        const uint32_t before = e.w.dirty;
+        if ((words && (before & DIRTY_LONG)) || (e.a.strict && before && (words | longs)))
+            clean(e);
+        if (in && s.what == KIND_WORD)
+            store_word(s.to, s.flags & FROM_MEMORY ? load_word(s.from, s.bytes) : s.from, s.bytes);
+        if (longs) {
+            if (__ballot_sync(ALL, (longs >> lane & 1) && s.bytes > SPREAD_MAX) ||
+                (longs & (longs - 1)) == 0 || q.node == e.a.self)
+                copy_each(e, longs, s.to, s.from, s.bytes, far);
+            else
+                copy_spread(longs, s.to, s.from, s.bytes);
+        }
+        const uint32_t now = (words | longs ? DIRTY : 0) | (far ? DIRTY_FAR : 0) | (longs ? DIRTY_LONG : 0);
+        if (now & ~e.w.dirty)
+            dirty(e, now);
+        else
+            __syncwarp();
+        done = end;
+    }
+}
+
+// Counts `run` lanes' WQEs and writes their CQEs: false when a CQE was lost. A lost one ends the run: then q.cons is
+// behind its WQE. (With a CQ that can overrun runs have one WQE, see visit().)
+GPU_FN bool finish_run(const engine &e, gpu_qp &q, const small &s, uint32_t run) {
+    const uint32_t lane = lane_id(), cons = q.cons;
+    const bool in = lane < run;
+    const uint32_t writes = __popc(__ballot_sync(ALL, in && s.what != KIND_NOP));
+    const uint32_t inlines = __popc(__ballot_sync(ALL, in && (s.flags & INLINE)));
+    uint32_t cqes = __ballot_sync(ALL, in && (s.flags & FLAG_CQE));
+    const uint32_t segments = __reduce_add_sync(ALL, in ? ds_of(s) : 0);
+    // A run's bytes fit 32 bits but for the longest messages.
+    const bool huge = __ballot_sync(ALL, in && s.bytes >> 26) != 0;
+    uint64_t payload = 0;
+    if (!huge)
+        payload = __reduce_add_sync(ALL, in ? s.bytes : 0);
+    else
+        for (uint32_t i = 0; i < run; i++)
+            payload += __shfl_sync(ALL, s.bytes, i);
+    const uint32_t last = cqes ? 31 - __clz(cqes) : 0;
+    const uint32_t opcode = __shfl_sync(ALL, opcode_of(s), last);
+    const bool simple = q.simple_cq;
+    if (cqes && simple && lane < 7)
+        store64((void *)(q.cqe + 8 * lane), cqe_word(e, lane, 0, 0));
+    __syncwarp();
+    if (lane == 0) {
+        e.w.work += run;
+        q.wqes += run;
+        q.writes += writes;
+        q.inlines += inlines;
+        q.segments += segments;
+        q.payload += payload;
+        q.cons = cons + run;
+        q.asked = GPU_ASK_NO;
+        if (writes != run)
+            cold_of(e, q).n.wqe_nop += run - writes;
+        if (cqes && simple) {
+            e.w.tail = cqe_tail(q, cons + last, opcode, mlx5_op_own(MLX5_CQE_OP_REQ, 0));
+            e.w.dirty |= q.far ? DIRTY | DIRTY_FAR : DIRTY;
+            q.cqes += __popc(cqes);
+            q.prod += __popc(cqes);
+        }
+    }
+    __syncwarp();
+    bool fine = true;
+    if (!simple)
+        for (; cqes && fine; cqes &= cqes - 1) {
+            const int l = __ffs(cqes) - 1;
+            fine = complete(e, q, cons + l, __shfl_sync(ALL, opcode_of(s), l), 0, 0);
+        }
+    return fine;
+}
+
+// No profile: fetch, execute, complete. Returns whether the QP must be looked at again without a new doorbell.
+GPU_CALL bool serve_now(const engine &e, gpu_qp &q) {
+    const uint32_t lane = lane_id();
+    const int32_t ahead = announced(e, q);
+    if (ahead < 0) {
+        complete_failed(e, q, q.cons, 0, MLX5_SYND_LOCAL_QP_OP);
+        skip_to_record(q);
+        return false;
+    }
+    if (ahead == 0)
+        return bell_is_ahead(e, q);
+    if (q.wqes == 0 && lane == 0)
+        cold_of(e, q).n.qps_used = 1;
+    uint32_t left = (uint32_t)ahead, end = left > VISIT_BLOCKS ? left - VISIT_BLOCKS : 0;
+    const bool one_by_one = !q.simple_cq && e.a.cqs[q.cq].dbrec;
+    while (left > end) {
+        const uint32_t n = left < 32 ? left : 32;
+        small s;
+        s.what = KIND_OTHER;
+        s.flags = s.bytes = 0;
+        s.to = s.from = 0;
+        if (lane < n)
+            s = look(e, q, q.cons + lane, left - lane);
+        const uint32_t other = __ballot_sync(ALL, s.what == KIND_OTHER);
+        uint32_t run = other ? __ffs(other) - 1 : 32;
+        if (one_by_one && run > 1)
+            run = 1;
+        if (run > 0) {
+            act(e, q, s, run);
+            if (!finish_run(e, q, s, run))
+                return flush(e, q);
+            left -= run;
+            continue;
+        }
+        const uint32_t cons = q.cons;
+        const int what = serve_one(e, q, left);
+        if (what == ONE_NOT_YET)
+            return true;
+        left -= q.cons - cons;
+        if (what == ONE_FAILED)
+            return flush(e, q);
+    }
+    return left > 0 || bell_is_ahead(e, q);
+}
+
+} // namespace softnic_gpu
+
+#endif

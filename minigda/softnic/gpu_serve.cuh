@@ -1,0 +1,522 @@
+// GPU engine: what one warp does with one QP. The same rules as requester.c, responder.c and completer.c, where they are
+// explained; here is how 32 lanes keep them.
+//
+// A visit fetches up to 32 blocks, one a lane. The leading ones that are WRITEs of one block and one piece (and NOPs)
+// are executed side by side, in as few steps as their order allows; everything else goes one at a time through
+// serve_one(). A CQE is written in two parts: all but its last 8 bytes at once, these after the fence that makes the
+// QP's stores visible. Where a QP has a collapsed CQ of its own only the last CQE of a visit is written, and the fence is
+// shared by all QPs that the warp visits in one pass.
+//
+// A QP's struct gpu_qp and the warp's struct gpu_warp lie in shared memory. Lane 0 writes them; whoever lets it write says
+// __syncwarp() before others read.
+#ifndef SOFTNIC_GPU_SERVE_CUH
+#define SOFTNIC_GPU_SERVE_CUH
+
+#include "gpu_copy.cuh"
+#include "internal.h"
+
+namespace softnic_gpu {
+
+// What a warp has under way.
+struct gpu_warp {
+    alignas(16) uint64_t words[WQE_MAX_WORDS]; // the WQE that serve_one() looks at
+    uint64_t now_ps;
+    uint64_t tail;  // last 8 bytes of a CQE whose rest is written; 0: none (a CQE has a QPN)
+    uint32_t dirty; // DIRTY_...: stores that no fence has followed
+    uint32_t work;  // things done, to tell an idle pass
+    uint32_t index; // in the engine
+};
+enum { DIRTY = 1, DIRTY_FAR = 2, DIRTY_LONG = 4 };
+
+struct engine {
+    const gpu_args &a;
+    const gpu_key *keys;
+    gpu_warp &w;
+};
+
+GPU_FN gpu_cold &cold_of(const engine &e, const gpu_qp &q) { return e.a.cold[q.qpn - QPN_BASE]; }
+
+GPU_FN void dirty(const engine &e, uint32_t what) {
+    __syncwarp();
+    if (lane_id() == 0)
+        e.w.dirty |= what;
+    __syncwarp();
+}
+GPU_FN void clean(const engine &e) {
+    const uint32_t d = e.w.dirty;
+    if (d == 0)
+        return;
+    fence_warp(d & DIRTY_FAR);
+    if (lane_id() == 0)
+        e.w.dirty = 0;
+    __syncwarp();
+}
+
+// ---- keys ----
+
+GPU_FN const gpu_key *key_find(const engine &e, uint32_t node, uint32_t key) {
+    const uint32_t mask = e.a.key_mask;
+    for (uint32_t i = gpu_key_slot(node, key) & mask;; i = (i + 1) & mask) {
+        const gpu_key *k = &e.keys[i];
+        if (k->key == key && k->node == node)
+            return key ? k : nullptr;
+        if (k->key == 0)
+            return nullptr;
+    }
+}
+GPU_FN uint64_t key_apply(const gpu_key *k, uint64_t va, uint64_t bytes, uint32_t access) {
+    const uint64_t offset = va - k->va;
+    const bool ok = (k->access & access) == access && offset <= k->len && bytes <= k->len - offset;
+    return ok && k->base ? k->base + offset : 0;
+}
+
+constexpr int ASK = -1; // the host has to look first whether there is such a key
+
+// 0 and the address here, or the syndrome for a remote request, or ASK.
+GPU_FN int resolve(const engine &e, const gpu_qp &q, uint32_t node, uint32_t key, uint64_t va, uint64_t bytes,
+                   uint32_t access, uint64_t *at_p, uint32_t *dirt_p) {
+    const gpu_key *k = key_find(e, node, key);
+    if (!k) {
+        if (!e.a.fresh && q.asked != GPU_ANSWERED)
+            return ASK;
+        return node != e.a.self && e.a.gone[node] ? MLX5_SYND_TRANSPORT_RETRY : MLX5_SYND_REMOTE_ACCESS;
+    }
+    *at_p = key_apply(k, va, bytes, access);
+    if (*at_p) {
+        *dirt_p = k->far ? DIRTY | DIRTY_FAR : DIRTY;
+        return 0;
+    }
+    const uint64_t offset = va - k->va;
+    const bool allowed = (k->access & access) == access && offset <= k->len && bytes <= k->len - offset;
+    return allowed ? MLX5_SYND_REMOTE_OP : MLX5_SYND_REMOTE_ACCESS;
+}
+GPU_FN int resolve_local(const engine &e, const gpu_qp &q, uint32_t key, uint64_t va, uint64_t bytes,
+                         uint32_t access, uint64_t *at_p, uint32_t *dirt_p) {
+    const int s = resolve(e, q, e.a.self, key, va, bytes, access, at_p, dirt_p);
+    return s > 0 ? MLX5_SYND_LOCAL_PROT : s;
+}
+
+// ---- completion ----
+
+GPU_FN void set_state(const engine &e, gpu_qp &q, uint32_t state, uint32_t syndrome) { // lane 0
+    q.state = (uint8_t)state;
+    if (q.syndrome == 0)
+        q.syndrome = (uint8_t)syndrome;
+    *(volatile uint16_t *)&e.a.status[q.qpn - QPN_BASE] = (uint16_t)(state | (uint32_t)q.syndrome << 8);
+}
+
+// Word i of a CQE, 0 to 6.
+GPU_FN uint64_t cqe_word(const engine &e, uint32_t i, uint32_t bytes, uint32_t syndrome) {
+    if (i == 5)
+        return syndrome ? 0 : (uint64_t)mlx5_be32(bytes) << 32;
+    if (i == 6)
+        return syndrome ? (uint64_t)syndrome << 56 : mlx5_be64(e.w.now_ps / PS_PER_NS);
+    return 0;
+}
+GPU_FN uint64_t cqe_tail(const gpu_qp &q, uint32_t index, uint32_t opcode, uint32_t op_own) {
+    return (uint64_t)mlx5_opcode_qpn((uint8_t)opcode, q.qpn) | (uint64_t)mlx5_be16((uint16_t)index) << 32 |
+           (uint64_t)op_own << 56;
+}
+
+// Stores what of a CQE has been held back, behind a fence.
+GPU_CALL void tail_out(const engine &e, gpu_qp &q) {
+    if (e.w.tail == 0)
+        return;
+    clean(e);
+    if (lane_id() == 0) {
+        store64((void *)(q.cqe + 56), e.w.tail);
+        store64(&e.a.cqs[q.cq].prod, q.prod);
+        e.w.tail = 0;
+    }
+    __syncwarp();
+}
+
+// A CQ that other QPs may use too, or a ring: one CQE, at once. False: the CQ has overrun.
+GPU_CALL bool cq_push(const engine &e, gpu_qp &q, uint32_t index, uint32_t opcode, uint32_t bytes,
+                      uint32_t syndrome) {
+    gpu_cq &cq = e.a.cqs[q.cq];
+    const uint32_t lane = lane_id();
+    clean(e);
+    if (lane == 0 && cq.shared)
+        while (atomicCAS(&cq.lock, 0u, 1u) != 0)
+            __nanosleep(100);
+    __syncwarp();
+    fence_gpu(); // what the last holder stored
+    const uint64_t prod = load64(&cq.prod);
+    bool room = load32(&cq.overrun) == 0;
+    if (room && cq.dbrec && !cq.collapsed) {
+        const uint32_t cons = mlx5_be32(load32_acquire((const void *)cq.dbrec));
+        room = (((uint32_t)prod - cons) & 0xffffff) < cq.depth;
+    }
+    if (room) {
+        const uint64_t at = cq.cqe + (cq.collapsed ? 0 : (prod & (cq.depth - 1)) * MLX5_CQE);
+        const uint32_t lap = cq.collapsed ? 0 : (prod & cq.depth) != 0;
+        if (lane < 7)
+            store64((void *)(at + 8 * lane), cqe_word(e, lane, bytes, syndrome));
+        fence_warp(q.far);
+        if (lane == 0) {
+            const uint32_t op = syndrome ? MLX5_CQE_OP_REQ_ERR : MLX5_CQE_OP_REQ;
+            store64((void *)(at + 56), cqe_tail(q, index, opcode, mlx5_op_own((uint8_t)op, lap)));
+            fence_sys();
+            store64(&cq.prod, prod + 1);
+        }
+    } else if (lane == 0) {
+        store32(&cq.overrun, 1);
+    }
+    __syncwarp();
+    if (lane == 0 && cq.shared) {
+        fence_gpu();
+        atomicExch(&cq.lock, 0u);
+    }
+    __syncwarp();
+    return room;
+}
+
+// As completer_cqe(): false when the CQE is lost and the QP in the error state.
+GPU_CALL bool complete(const engine &e, gpu_qp &q, uint32_t index, uint32_t opcode, uint32_t bytes,
+                       uint32_t syndrome) {
+    const uint32_t lane = lane_id();
+    bool written = true;
+    if (q.simple_cq) {
+        if (lane < 7)
+            store64((void *)(q.cqe + 8 * lane), cqe_word(e, lane, bytes, syndrome));
+        if (lane == 0) {
+            const uint32_t op = syndrome ? MLX5_CQE_OP_REQ_ERR : MLX5_CQE_OP_REQ;
+            e.w.tail = cqe_tail(q, index, opcode, mlx5_op_own((uint8_t)op, 0));
+            e.w.dirty |= q.far ? DIRTY | DIRTY_FAR : DIRTY;
+            q.prod++;
+        }
+    } else {
+        written = cq_push(e, q, index, opcode, bytes, syndrome);
+    }
+    if (lane == 0) {
+        e.w.work++;
+        gpu_cold &c = cold_of(e, q);
+        if (written) {
+            q.cqes++;
+            if (syndrome)
+                c.n.error_cqes++;
+        } else {
+            c.n.cqes_lost++;
+            set_state(e, q, SOFTNIC_QP_ERROR, 0);
+        }
+    }
+    __syncwarp();
+    return written;
+}
+GPU_CALL void complete_failed(const engine &e, gpu_qp &q, uint32_t index, uint32_t opcode,
+                              uint32_t syndrome) {
+    if (lane_id() == 0)
+        set_state(e, q, SOFTNIC_QP_ERROR, syndrome);
+    __syncwarp();
+    complete(e, q, index, opcode, 0, syndrome);
+}
+
+// ---- one WQE, whatever it is ----
+
+// Block `index & mask` of a ring into words: 16 bytes by each of 4 lanes.
+GPU_FN void block_in(uint64_t ring, uint32_t slot, uint64_t *words) {
+    const uint32_t lane = lane_id();
+    if (lane < 4) {
+        const pair v = load128((const void *)(ring + (uint64_t)slot * MLX5_BB + lane * 16));
+        words[lane * 2] = v.lo;
+        words[lane * 2 + 1] = v.hi;
+    }
+    __syncwarp();
+}
+
+// Fetches the WQE at `index` into the warp's words: 0 or the syndrome.
+GPU_CALL int fetch_one(const engine &e, uint64_t ring, const gpu_qp &q, uint32_t index, uint32_t available,
+                       struct wqe_head *head_p) {
+    block_in(ring, index & q.mask, e.w.words);
+    *head_p = wqe_head(e.w.words);
+    if (const int s = wqe_check_head(head_p, index, q.qpn, available))
+        return s;
+    const uint32_t blocks = mlx5_ds_blocks(head_p->ds);
+    for (uint32_t b = 1; b < blocks; b++)
+        block_in(ring, (index + b) & q.mask, e.w.words + b * WQE_BLOCK_WORDS);
+    return 0;
+}
+
+// The local pieces: checked, or with `remote` moved to or from there.
+GPU_CALL int pieces(const engine &e, const gpu_qp &q, const struct wqe &wqe, uint64_t remote,
+                    uint32_t *dirt_p) {
+    const bool read = wqe.action == WQE_READ;
+    uint32_t segment = wqe.segment;
+    for (uint32_t i = 0; i < wqe.pieces; i++) {
+        wqe_piece piece;
+        if (const int s = wqe_piece_next(e.w.words, wqe.ds, &segment, &piece))
+            return s;
+        uint64_t at = (uint64_t)piece.data;
+        uint32_t dirt = 0;
+        if (!piece.data)
+            if (const int s = resolve_local(e, q, piece.lkey, piece.addr, piece.bytes,
+                                            read ? SOFTNIC_LOCAL_WRITE : 0, &at, &dirt))
+                return s;
+        if (remote == 0)
+            continue;
+        const uint64_t to = read ? at : remote, from = read ? remote : at;
+        if (read)
+            *dirt_p = dirt;
+        if (!piece.data && is_word(to, piece.bytes) && (from & (piece.bytes - 1)) == 0) {
+            if (lane_id() == 0)
+                store_word(to, load_word(from, piece.bytes), piece.bytes);
+        } else if (piece.data && is_word(to, piece.bytes)) {
+            uint64_t v = 0;
+            for (uint32_t b = 0; b < piece.bytes; b++)
+                v |= (uint64_t)piece.data[b] << 8 * b;
+            if (lane_id() == 0)
+                store_word(to, v, piece.bytes);
+        } else {
+            copy_big(e.a, e.w.index, to, from, piece.bytes, (*dirt_p & DIRTY_FAR) != 0);
+        }
+        dirty(e, *dirt_p | DIRTY_LONG);
+        remote += piece.bytes;
+    }
+    return 0;
+}
+
+GPU_CALL int move_pieces(const engine &e, const gpu_qp &q, const struct wqe &wqe) {
+    uint32_t dirt = 0;
+    if (const int s = pieces(e, q, wqe, 0, &dirt))
+        return s;
+    if (wqe.bytes == 0)
+        return 0;
+    uint64_t remote;
+    const uint32_t right = wqe.action == WQE_READ ? SOFTNIC_REMOTE_READ : SOFTNIC_REMOTE_WRITE;
+    if (const int s = resolve(e, q, q.node, wqe.rkey, wqe.raddr, wqe.bytes, right, &remote, &dirt))
+        return s;
+    // Behind what is under way: a flag behind its payload, the same bytes behind what was written there.
+    clean(e);
+    return pieces(e, q, wqe, remote, &dirt);
+}
+
+// Lane 0: one read-modify-write for all NICs of the host.
+GPU_FN uint64_t atomic_8(const struct wqe &wqe, unsigned long long *word) {
+    if (!wqe.compare && wqe.boundary == 0)
+        return atomicAdd_system(word, (unsigned long long)wqe.swap_add);
+    uint64_t old = load64(word), next;
+    while (wqe_atomic_apply(&wqe, old, &next)) {
+        const uint64_t seen = atomicCAS_system(word, (unsigned long long)old, (unsigned long long)next);
+        if (seen == old)
+            break;
+        old = seen;
+    }
+    return old;
+}
+GPU_FN uint32_t atomic_4(const struct wqe &wqe, uint32_t *word) {
+    uint32_t old = load32(word);
+    uint64_t next;
+    while (wqe_atomic_apply(&wqe, old, &next)) {
+        const uint32_t seen = atomicCAS_system(word, old, (uint32_t)next);
+        if (seen == old)
+            break;
+        old = seen;
+    }
+    return old;
+}
+
+GPU_CALL int atomic_one(const engine &e, const gpu_qp &q, const struct wqe &wqe) {
+    uint64_t result, word;
+    uint32_t dirt, word_dirt;
+    if (const int s = resolve_local(e, q, wqe.first.lkey, wqe.first.addr, wqe.operand, SOFTNIC_LOCAL_WRITE,
+                                    &result, &dirt))
+        return s;
+    if (const int s =
+            resolve(e, q, q.node, wqe.rkey, wqe.raddr, wqe.operand, SOFTNIC_REMOTE_ATOMIC, &word, &word_dirt))
+        return s;
+    if ((wqe.raddr | word) % wqe.operand != 0)
+        return MLX5_SYND_REMOTE_INVAL_REQ;
+    // The fence that this needs may have to reach further than what it follows: who sees the atomic sees the rest.
+    if (e.w.dirty)
+        dirty(e, word_dirt);
+    clean(e);
+    if (lane_id() == 0) {
+        uint64_t old;
+        if (wqe.operand == 8)
+            old = atomic_8(wqe, (unsigned long long *)word);
+        else
+            old = mlx5_be32(atomic_4(wqe, (uint32_t *)word));
+        if (is_word(result, wqe.operand))
+            store_word(result, old, wqe.operand);
+        else
+            for (uint32_t i = 0; i < wqe.operand; i++)
+                store8((void *)(result + i), (uint32_t)(old >> 8 * i));
+    }
+    dirty(e, dirt);
+    return 0;
+}
+
+GPU_FN int execute(const engine &e, const gpu_qp &q, const struct wqe &wqe) {
+    uint32_t dirt;
+    switch (wqe.action) {
+    case WQE_WRITE:
+    case WQE_READ:
+        return move_pieces(e, q, wqe);
+    case WQE_ATOMIC:
+        return atomic_one(e, q, wqe);
+    case WQE_TOUCH:
+        clean(e);
+        return pieces(e, q, wqe, 0, &dirt);
+    default:
+        return 0;
+    }
+}
+
+// A WAIT's CQ: 1 passed, 0 not yet, -1 no such CQ.
+GPU_FN int wait_passed(const engine &e, const struct wqe &wqe) {
+    const uint32_t i = wqe.wait_cqn - CQN_BASE;
+    if (i >= e.a.cq_count || !e.a.cqs[i].exists)
+        return -1;
+    const uint32_t done = (uint32_t)load64_acquire(&e.a.cqs[i].prod);
+    return (int32_t)(done - wqe.wait_index) > 0;
+}
+
+GPU_FN void count_one(const engine &e, gpu_qp &q, const struct wqe &wqe) { // lane 0
+    softnic_counters &n = cold_of(e, q).n;
+    switch (wqe.action) {
+    case WQE_WRITE:
+        q.writes++;
+        q.inlines += wqe.is_inline;
+        break;
+    case WQE_READ:
+        n.wqe_read++;
+        break;
+    case WQE_ATOMIC:
+        n.wqe_atomic++;
+        break;
+    case WQE_WAIT:
+        n.wqe_wait++;
+        break;
+    case WQE_TOUCH:
+        n.wqe_dump++;
+        break;
+    default:
+        n.wqe_nop++;
+    }
+}
+
+// The QP has to be looked at again when the host has answered.
+GPU_FN void ask(const engine &e, gpu_qp &q) {
+    if (lane_id() == 0) {
+        q.asked = GPU_ASKED;
+        *(volatile uint32_t *)&e.a.mail->ask = 1;
+    }
+    __syncwarp();
+}
+
+enum one { ONE_DONE, ONE_NOT_YET, ONE_FAILED };
+
+// Fetches and executes the WQE at q.cons, of which `left` blocks are announced.
+GPU_CALL int serve_one(const engine &e, gpu_qp &q, uint32_t left) {
+    const uint32_t lane = lane_id(), cons = q.cons;
+    struct wqe_head head;
+    struct wqe wqe;
+    wqe.blocks = 1;
+    wqe.bytes = 0;
+    int syndrome = fetch_one(e, q.sq, q, cons, left, &head);
+    const bool known = syndrome == 0;
+    if (!syndrome)
+        syndrome = wqe_decode(e.w.words, &head, &wqe);
+    if (!syndrome && wqe.action == WQE_WAIT) {
+        const int passed = wait_passed(e, wqe);
+        if (passed == 0)
+            return ONE_NOT_YET;
+        if (passed < 0)
+            syndrome = MLX5_SYND_LOCAL_QP_OP;
+    }
+    const bool decoded = syndrome == 0;
+    if (!syndrome)
+        syndrome = execute(e, q, wqe);
+    if (syndrome == ASK) {
+        ask(e, q);
+        return ONE_NOT_YET;
+    }
+    __syncwarp();
+    if (lane == 0) {
+        e.w.work++;
+        q.asked = GPU_ASK_NO;
+        q.wqes++;
+        q.segments += known ? head.ds : 0;
+        if (decoded)
+            count_one(e, q, wqe);
+        if (!syndrome)
+            q.payload += wqe.bytes;
+        q.cons = cons + wqe.blocks;
+    }
+    __syncwarp();
+    if (syndrome) {
+        complete_failed(e, q, cons, head.opcode, (uint32_t)syndrome);
+        return ONE_FAILED;
+    }
+    if (head.fm_ce_se & MLX5_CTRL_CQ_UPDATE)
+        if (!complete(e, q, cons, head.opcode, wqe.action == WQE_WRITE ? 0 : wqe.bytes, 0))
+            return ONE_FAILED;
+    return ONE_DONE;
+}
+
+// ---- the doorbell record ----
+
+// The announced blocks from cons on, or -1 when the record is ahead of the ring.
+GPU_FN int32_t announced(const engine &e, gpu_qp &q) {
+    const uint32_t prod = mlx5_be32(load32_acquire((const void *)q.dbrec)) & 0xffff;
+    const uint32_t ahead = (prod - q.cons) & 0xffff;
+    const bool rung = prod != q.seen;
+    __syncwarp();
+    if (rung && lane_id() == 0) {
+        q.seen = (uint16_t)prod;
+        q.doorbells++;
+        e.w.work++;
+    }
+    __syncwarp();
+    return ahead <= q.mask + 1 ? (int32_t)ahead : -1;
+}
+
+// The doorbell names an index that the record does not have yet: the driver is between two rings.
+GPU_FN bool bell_is_ahead(const engine &e, const gpu_qp &q) {
+    if (!e.a.bell)
+        return false;
+    const uint64_t bell = load64_acquire((const void *)q.watch);
+    return bell != 0 && mlx5_doorbell_qpn(bell) == q.qpn && mlx5_doorbell_index(bell) != q.seen;
+}
+
+// cons to where the record says.
+GPU_FN void skip_to_record(gpu_qp &q) {
+    __syncwarp();
+    if (lane_id() == 0)
+        q.cons += (uint16_t)(q.seen - (uint16_t)q.cons);
+    __syncwarp();
+}
+
+// In the error state every WQE completes as flushed.
+GPU_CALL bool flush(const engine &e, gpu_qp &q) {
+    int32_t ahead = announced(e, q);
+    if (ahead < 0) {
+        skip_to_record(q);
+        ahead = 0;
+    }
+    uint32_t left = (uint32_t)ahead, budget = VISIT_BLOCKS;
+    while (left > 0 && budget > 0) {
+        const uint32_t cons = q.cons;
+        block_in(q.sq, cons & q.mask, e.w.words);
+        const struct wqe_head head = wqe_head(e.w.words);
+        const bool known = wqe_check_head(&head, cons, q.qpn, left) == 0;
+        const uint32_t blocks = known ? mlx5_ds_blocks(head.ds) : 1;
+        complete(e, q, cons, known ? head.opcode : 0, 0, MLX5_SYND_WR_FLUSH);
+        if (lane_id() == 0) {
+            cold_of(e, q).n.flushed++;
+            q.cons = cons + blocks;
+        }
+        __syncwarp();
+        left -= blocks;
+        budget -= blocks < budget ? blocks : budget;
+    }
+    if (lane_id() == 0)
+        cold_of(e, q).land = cold_of(e, q).done = q.cons;
+    __syncwarp();
+    return left > 0 || bell_is_ahead(e, q);
+}
+
+} // namespace softnic_gpu
+
+#endif
