@@ -214,6 +214,7 @@ int lay_out(gda *g) {
         q.values = values ? (uint64_t *)values + i * g->attr.depth : nullptr;
         q.values_key = values_key;
         q.qpn = qps[i].qpn;
+        q.qpn_word = mlx5_ctrl_word1(qps[i].qpn, 0);
         q.depth = qps[i].depth;
     }
     return g->attr.sharing == gda_sharing::exclusive ? make_cursors(g, g->attr.qps) : 0;
@@ -268,7 +269,7 @@ int gda_window(gda *g, uint64_t bytes) {
     for (size_t i = 0; i < g->fabric->qps.size(); i++) {
         const gda_peer &peer = g->fabric->peers[g->fabric->qps[i].peer];
         g->queues[i].remote = peer.window;
-        g->queues[i].rkey = peer.rkey;
+        g->queues[i].rkey_word = mlx5_be32(peer.rkey);
     }
     return 0;
 }
@@ -331,11 +332,16 @@ void gda_fill(const gda *g, gda_shared *h) {
     h->lanes = a.sharing == gda_sharing::warp ? (uint32_t)GDA_LANES : 1;
     h->window_key = g->fabric->window_key;
     h->landing_key = g->landing_key;
-    h->choices = gda_choices{a.order, a.scope, a.qps, a.batch, a.signal_every, a.inline_max, a.inline_only};
+    const uint32_t inline_one =
+        a.inline_max < GDA_INLINE_ONE_BLOCK ? a.inline_max : (uint32_t)GDA_INLINE_ONE_BLOCK;
+    const uint32_t put_max = a.inline_only ? a.inline_max : (uint32_t)GDA_PUT_MAX;
+    h->choices =
+        gda_choices{a.order,    a.scope, a.qps,       a.batch, a.signal_every, a.inline_max, a.inline_only,
+                    inline_one, put_max, a.depth - 1, 0};
     h->queues = g->device_queues;
     h->cursors = g->device_cursors;
     h->landings = g->landings;
-    h->gate = g->fabric->clock == SOFTNIC_REAL ? g->gate : nullptr;
+    h->gate = a.order == gda_order::none && g->fabric->clock == SOFTNIC_REAL ? g->gate : nullptr;
 }
 
 const char *gda_order_host(gda_order order) {

@@ -36,23 +36,24 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     using base::c_;
     using base::h_;
     using base::peer_;
-    using base::place_;
-    using base::q_;
     using base::self_;
+    using cold = typename base::cold;
 
   public:
     GIC_DEVICE gda_agent(const gda_handle<O, S> &h, const gic::Self &self) : base(h, self) {}
 
     GIC_DEVICE int put(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
         return lead(peer, [&] {
-            const uint32_t blocks = put_blocks(bytes);
-            return post(blocks, 1, [&](uint64_t at) { write_put(at, this->flags_of(at), dst, src, bytes); });
+            return post(put_blocks(bytes), 1, [&](uint32_t at) {
+                const uint32_t flags = this->flags_of(at);
+                if (this->leads())
+                    write_put(at, flags, dst, src, bytes);
+            });
         });
     }
 
     template <class F> GIC_DEVICE int put_each(uint32_t peer, uint32_t n, F message) {
-        if (S == gda_sharing::warp && h_.choices.inline_max <= GDA_INLINE_ONE_BLOCK &&
-            !h_.choices.inline_only)
+        if (gda_lanes(S) && h_.choices.inline_max <= GDA_INLINE_ONE_BLOCK && !h_.choices.inline_only)
             return put_group(peer, n, message);
         GIC_ROLLED
         for (uint32_t i = 0; i < n; i++) {
@@ -68,21 +69,22 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
             return gic::ERR_INVAL;
         if (bytes < 8)
             value &= ((uint64_t)1 << (8 * bytes)) - 1;
-        return lead(peer, [&] {
-            return post(1, 1, [&](uint64_t at) { write_value(at, this->flags_of(at), dst, value, bytes); });
-        });
+        return lead(peer,
+                    [&] { return post(1, 1, [&](uint32_t at) { write_value(at, dst, value, bytes); }); });
     }
 
     GIC_DEVICE int signal(uint32_t peer, uint64_t sig, uint64_t add) {
-        return lead(peer, [&] { return post(1, 1, [&](uint64_t at) { write_signal(at, sig, add); }); });
+        return lead(peer, [&] { return post(1, 1, [&](uint32_t at) { write_signal(at, sig, add); }); });
     }
 
     GIC_DEVICE int put_signal(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes, uint64_t sig,
                               uint64_t add) {
         return lead(peer, [&] {
             const uint32_t blocks = put_blocks(bytes);
-            return post(blocks ? blocks + 1 : 0, 2, [&](uint64_t at) {
-                write_put(at, this->flags_of(at), dst, src, bytes);
+            return post(blocks ? blocks + 1 : 0, 2, [&](uint32_t at) {
+                const uint32_t flags = this->flags_of(at);
+                if (this->leads())
+                    write_put(at, flags, dst, src, bytes);
                 write_signal(at + blocks, sig, add);
             });
         });
@@ -94,32 +96,30 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
             return put_value(peer, sig, value, 8);
         return lead(peer, [&] {
             const uint32_t blocks = put_blocks(bytes);
-            return post(blocks ? blocks + 1 : 0, 2, [&](uint64_t at) {
-                write_put(at, this->flags_of(at), dst, src, bytes);
-                write_value(at + blocks, this->flags_of(at + blocks), sig, value, 8);
+            return post(blocks ? blocks + 1 : 0, 2, [&](uint32_t at) {
+                const uint32_t flags = this->flags_of(at);
+                if (this->leads())
+                    write_put(at, flags, dst, src, bytes);
+                write_value(at + blocks, sig, value, 8);
             });
         });
     }
 
     GIC_DEVICE int wait(uint64_t sig, uint64_t at_least) {
-        return together([&] {
+        return solo([&] {
             const uint64_t *word = (const uint64_t *)(h_.window + sig);
-            if (gic::load_acquire(word) >= at_least)
-                return (int)gic::OK;
-            gda_gate_pass pass(h_.gate, h_.env, this->unordered_rung());
-            for (gic::Spin spin(h_.env); gic::load_acquire(word) < at_least;)
-                if (int s = spin.failed())
-                    return s;
-            return (int)gic::OK;
+            return gic::load_acquire(word) >= at_least ? (int)gic::OK : cold::wait_word(h_, word, at_least);
         });
     }
 
     GIC_DEVICE int get(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
         return lead(peer, [&] {
-            return post(bytes <= GDA_PUT_MAX, 1, [&](uint64_t at) {
-                gda_write_pointer(place_, at, this->flags_of(at), MLX5_OP_RDMA_READ, src, bytes,
-                                  h_.window_key, (uint64_t)(uintptr_t)(h_.window + dst));
-                c_.unordered = 1;
+            return post(bytes <= GDA_PUT_MAX, 1, [&](uint32_t at) {
+                const uint32_t flags = this->flags_of(at);
+                if (this->leads())
+                    gda_write_pointer(this->place(), at, flags, MLX5_OP_RDMA_READ, src, bytes, h_.window_key,
+                                      (uint64_t)(uintptr_t)(h_.window + dst));
+                c_.bits |= GDA_UNORDERED;
             });
         });
     }
@@ -127,52 +127,46 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     GIC_DEVICE int fetch_add(uint32_t peer, uint64_t off, uint64_t add, uint64_t *old_p) {
         uint64_t old = 0;
         int status = lead(peer, [&] {
-            int s = post(1, 1, [&](uint64_t at) {
-                gda_write_fetch_add(place_, at, this->flags_of(at, true), off, add, h_.landing_key,
-                                    landing());
+            int s = post(1, 1, [&](uint32_t at) {
+                const uint32_t flags = this->flags_of(at, true);
+                if (this->leads())
+                    gda_write_fetch_add(this->place(), at, flags, off, add, h_.landing_key, this->landing());
+                c_.last = at + 1;
             });
             if (s == gic::OK && (s = this->ring_own()) == gic::OK &&
                 (s = this->wait_completed(c_.last)) == gic::OK)
-                old = gic::load_acquire((const uint64_t *)(uintptr_t)landing());
+                old = gic::load_acquire((const uint64_t *)(uintptr_t)this->landing());
             return s;
         });
-        *old_p = gic::broadcast(self_, old);
+        *old_p = S == gda_sharing::warp ? gic::broadcast(self_, old) : old;
         return status;
     }
 
     GIC_DEVICE int fence(uint32_t peer) {
         return lead(peer, [&] {
-            c_.fence = c_.unordered;
+            if (c_.bits & GDA_UNORDERED)
+                c_.bits |= GDA_FENCE;
+            else
+                c_.bits &= ~GDA_FENCE;
             return (int)gic::OK;
         });
     }
 
-    GDA_COLD int flush(uint32_t peer) {
+    GIC_DEVICE int flush(uint32_t peer) {
         if (h_.choices.scope == gda_scope::all)
             return quiet();
-        return lead(peer, [&] {
-            if (int s = this->complete_own())
-                return s;
-            return h_.choices.scope == gda_scope::qp ? (int)gic::OK : this->complete_peer(peer);
-        });
-    }
-
-    GDA_COLD int quiet() {
-        // From the peer it is turned to on: that one's place need not be written back twice.
-        const uint32_t first = peer_ == base::nobody ? 0 : peer_;
-        GIC_ROLLED
-        for (uint32_t i = 0; i < h_.nranks; i++)
-            if (int s = lead((first + i) % h_.nranks, [&] { return this->complete_own(); }))
-                return s;
+        if (int s = lead(peer, [&] { return complete(); }))
+            return s;
         if (h_.choices.scope == gda_scope::qp)
             return gic::OK;
-        return together([&] {
-            GIC_ROLLED
-            for (uint32_t peer = 0; peer < h_.nranks; peer++)
-                if (int s = this->complete_peer(peer))
-                    return s;
-            return (int)gic::OK;
-        });
+        return solo([&] { return cold::complete_peer(h_, self_.agent, peer); });
+    }
+
+    GIC_DEVICE int quiet() {
+        this->leave();
+        const int status = apart_quiet(h_, self_);
+        behind_ &= status != gic::OK;
+        return status;
     }
 
     GIC_DEVICE void gpu_visible() { gic::fence_acq_rel<gic::Scope::system>(); }
@@ -181,7 +175,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
         if (peer_ != base::nobody)
             if (int s = together([&] { return this->ring_own(); }))
                 return s;
-        if (!gic::broadcast(self_, behind_))
+        if (S == gda_sharing::warp ? !gic::broadcast(self_, behind_) : !behind_)
             return gic::OK;
         GIC_ROLLED
         for (uint32_t i = 0; i < h_.nranks; i++)
@@ -192,14 +186,70 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     }
 
   private:
+    // What is seldom called and long is done by a second agent of the same number, in a function of its own, while
+    // this one is turned to nobody.
+    GDA_COLD static int apart_quiet(const gda_shared &h, gic::Self self) {
+        gda_agent agent(static_cast<const gda_handle<O, S> &>(h), self);
+        return agent.quiet_here();
+    }
+    // The last WQE at that peer asks for a CQE: where it did not, a NOP behind it does.
+    GDA_COLD static int apart_ask(const gda_shared &h, gic::Self self, uint32_t peer) {
+        gda_agent agent(static_cast<const gda_handle<O, S> &>(h), self);
+        if (int s = agent.turn_to(peer))
+            return s;
+        return agent.post(1, 1, [&](uint32_t at) {
+            const uint32_t flags = agent.flags_of(at, true);
+            if (agent.leads())
+                gda_write_nop(agent.place(), at, flags);
+        });
+    }
+
+    GIC_DEVICE int quiet_here() {
+        GIC_ROLLED
+        for (uint32_t peer = 0; peer < h_.nranks; peer++)
+            if (int s = lead(peer, [&] { return complete(); }))
+                return s;
+        if (h_.choices.scope == gda_scope::qp)
+            return gic::OK;
+        return solo([&] {
+            GIC_ROLLED
+            for (uint32_t peer = 0; peer < h_.nranks; peer++)
+                if (int s = cold::complete_peer(h_, self_.agent, peer))
+                    return s;
+            return (int)gic::OK;
+        });
+    }
+
+    // At the peer it is turned to.
+    GIC_DEVICE int complete() {
+        if (!base::bare && c_.since) {
+            const uint32_t peer = peer_;
+            this->leave();
+            if (int s = apart_ask(h_, self_, peer))
+                return s;
+            if (int s = this->turn_to(peer))
+                return s;
+        }
+        return this->complete_own();
+    }
+
     // Lane 0 acts for the agent; all lanes get its status. What it saw, they see (sync_lanes).
-    template <class F> GIC_DEVICE int together(F act) {
-        if constexpr (S != gda_sharing::warp) {
+    template <class F> GIC_DEVICE int solo(F act) {
+        if constexpr (!gda_lanes(S)) {
             return act();
         } else {
             gic::sync_lanes(self_);
             int status = self_.lane == 0 ? act() : (int)gic::OK;
             return gic::broadcast(self_, status);
+        }
+    }
+    // The same for what changes the agent's state, which in a group all lanes have.
+    template <class F> GIC_DEVICE int together(F act) {
+        if constexpr (base::group) {
+            gic::sync_lanes(self_);
+            return act();
+        } else {
+            return solo(act);
         }
     }
     template <class F> GIC_DEVICE int lead(uint32_t peer, F act) {
@@ -212,7 +262,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     template <class F> GIC_DEVICE int post(uint32_t blocks, uint32_t wqes, F write) {
         if (blocks == 0)
             return gic::ERR_INVAL;
-        uint64_t index;
+        uint32_t index;
         if (int s = this->reserve(blocks, &index))
             return s;
         write(index);
@@ -220,40 +270,46 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     }
 
     GIC_DEVICE uint32_t put_blocks(uint32_t bytes) const {
-        if (bytes <= h_.choices.inline_max && bytes > GDA_INLINE_ONE_BLOCK)
+        if (base::bare)
+            return 1;
+        if (bytes <= h_.choices.inline_one)
+            return 1;
+        if (bytes <= h_.choices.inline_max)
             return mlx5_ds_blocks(mlx5_inline_ds(2, bytes));
-        if (bytes > h_.choices.inline_max && (h_.choices.inline_only || bytes > GDA_PUT_MAX))
-            return 0;
-        return 1;
+        return bytes <= h_.choices.put_max;
     }
 
-    GIC_DEVICE void write_put(uint64_t at, uint32_t flags, uint64_t dst, uint64_t src, uint32_t bytes) const {
+    GIC_DEVICE void write_put(uint32_t at, uint32_t flags, uint64_t dst, uint64_t src, uint32_t bytes) const {
         const uint8_t *from = h_.window + src;
         if (bytes == 8 && h_.choices.inline_max >= 8 && ((uintptr_t)from & 7) == 0)
-            gda_write_value(place_, at, flags, dst, *(const uint64_t *)from, 8);
-        else if (bytes && bytes <= h_.choices.inline_max)
-            gda_write_inline(place_, at, flags, dst, from, bytes);
+            gda_write_value(this->place(), at, flags, dst, *(const uint64_t *)from, 8);
+        else if (!base::bare && bytes && bytes <= h_.choices.inline_max)
+            gda_write_inline(this->place(), at, flags, dst, from, bytes);
         else
-            gda_write_pointer(place_, at, flags, MLX5_OP_RDMA_WRITE, dst, bytes, h_.window_key,
+            gda_write_pointer(this->place(), at, flags, MLX5_OP_RDMA_WRITE, dst, bytes, h_.window_key,
                               (uint64_t)(uintptr_t)from);
     }
 
-    GIC_DEVICE void write_value(uint64_t at, uint32_t flags, uint64_t dst, uint64_t value,
-                                uint32_t bytes) const {
+    GIC_DEVICE void write_value(uint32_t at, uint64_t dst, uint64_t value, uint32_t bytes) {
+        const uint32_t flags = this->flags_of(at);
+        if (!this->leads())
+            return;
         if (h_.choices.inline_max >= 8)
-            return gda_write_value(place_, at, flags, dst, value, bytes);
+            return gda_write_value(this->place(), at, flags, dst, value, bytes);
         // Nothing goes inline: the value waits in memory, one word per slot, until its WQE is complete.
-        uint64_t *word = q_->values + ((uint32_t)at & place_.mask);
+        const gda_queue *q = cold::queue(h_, self_, peer_);
+        uint64_t *word = q->values + (at & h_.choices.mask);
         *word = value;
-        gda_write_pointer(place_, at, flags, MLX5_OP_RDMA_WRITE, dst, bytes, q_->values_key,
+        gda_write_pointer(this->place(), at, flags, MLX5_OP_RDMA_WRITE, dst, bytes, q->values_key,
                           (uint64_t)(uintptr_t)word);
     }
 
-    GIC_DEVICE void write_signal(uint64_t at, uint64_t sig, uint64_t add) {
-        gda_write_fetch_add(place_, at, this->flags_of(at), sig, add, h_.landing_key, landing());
-        c_.unordered = 1;
+    GIC_DEVICE void write_signal(uint32_t at, uint64_t sig, uint64_t add) {
+        const uint32_t flags = this->flags_of(at);
+        if (this->leads())
+            gda_write_fetch_add(this->place(), at, flags, sig, add, h_.landing_key, this->landing());
+        c_.bits |= GDA_UNORDERED;
     }
-    GIC_DEVICE uint64_t landing() const { return (uint64_t)(uintptr_t)this->landing_at(peer_); }
 
     // n single-block puts by one reservation, built by all lanes, published and rung once.
     template <class F> GIC_DEVICE int put_group(uint32_t peer, uint32_t n, F message) {
@@ -261,12 +317,16 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
             return gic::OK;
         if (n > h_.lanes)
             return gic::ERR_INVAL;
-        uint64_t first = 0;
+        uint32_t first = 0;
         if (int s = lead(peer, [&] { return this->reserve(n, &first); }))
             return s;
-        first = gic::broadcast(self_, first);
-        const uint32_t since = gic::broadcast(self_, c_.since), every = h_.choices.signal_every;
-        const uint32_t fence = gic::broadcast(self_, c_.fence);
+        uint32_t since = c_.since, fence = c_.bits & GDA_FENCE;
+        const uint32_t every = base::bare ? 1 : h_.choices.signal_every;
+        if constexpr (!base::group) {
+            first = gic::broadcast(self_, first);
+            since = gic::broadcast(self_, since);
+            fence = gic::broadcast(self_, fence);
+        }
         bool refused = false;
         GIC_ROLLED
         for (uint32_t i = gic::lane_first(self_); i < n; i += gic::lane_step(self_)) {
@@ -278,18 +338,17 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
                 write_put(first + i, flags, m.dst, m.src, m.bytes);
             } else { // its slot is taken: the others' must not be lost with it
                 refused = true;
-                gda_write_nop(place_, first + i, flags);
+                gda_write_nop(this->place(), first + i, flags);
             }
         }
         // Lane 0's announcement covers what every lane wrote.
-        gic::sync_lanes(self_);
         int status = together([&] {
             const uint32_t rest = every == 1 ? 0 : (since + n) % every;
             c_.since = rest;
             c_.last = first + n;
             if (rest < n)
-                c_.signaled = first + n - rest;
-            c_.fence = 0;
+                this->keep_signaled(first + n - rest);
+            c_.bits &= ~GDA_FENCE;
             return this->publish(first, n, n);
         });
         return refused ? (int)gic::ERR_INVAL : status;

@@ -30,14 +30,14 @@
 #ifndef MINIGDA_GDA_ORDER_CUH
 #define MINIGDA_GDA_ORDER_CUH
 
-#include "minigda/gda_queue.cuh"
+#include "minigda/gda_wqe.cuh"
 
 // Announces that blocks below `next` are posted.
 template <gda_order O>
-GIC_DEVICE void gda_announce(uint32_t *dbr, uint64_t *bell, uint64_t next, uint32_t qpn) {
+GIC_DEVICE void gda_announce(uint32_t *dbr, uint64_t *bell, uint32_t next, uint32_t qpn_word) {
     using gic::Scope;
-    const uint32_t record = mlx5_dbr_value(next);
-    const uint64_t door = mlx5_doorbell_value(next, qpn);
+    const uint32_t record = gda_record(next);
+    const uint64_t door = gda_door(next, qpn_word);
     if constexpr (O == gda_order::none) {
         gic::store_relaxed(dbr, record);
         gic::store_relaxed(bell, door);
@@ -74,30 +74,33 @@ GIC_DEVICE void gda_announce(uint32_t *dbr, uint64_t *bell, uint64_t next, uint3
     }
 }
 
-GIC_DEVICE void gda_announce_as(gda_order order, uint32_t *dbr, uint64_t *bell, uint64_t next, uint32_t qpn) {
-    switch (order) {
-    case gda_order::none:
-        return gda_announce<gda_order::none>(dbr, bell, next, qpn);
-    case gda_order::gpu_fence:
-        return gda_announce<gda_order::gpu_fence>(dbr, bell, next, qpn);
-    case gda_order::gpu_fence_dbr:
-        return gda_announce<gda_order::gpu_fence_dbr>(dbr, bell, next, qpn);
-    case gda_order::gpu_release:
-        return gda_announce<gda_order::gpu_release>(dbr, bell, next, qpn);
-    case gda_order::threadfence:
-        return gda_announce<gda_order::threadfence>(dbr, bell, next, qpn);
-    case gda_order::sys_release:
-        return gda_announce<gda_order::sys_release>(dbr, bell, next, qpn);
-    default:
-        return gda_announce<gda_order::sys_fence>(dbr, bell, next, qpn);
+// The rung looked at when announcing, where a branch and a call are nothing beside what else an announcement takes.
+struct gda_cold_order {
+    GDA_COLD static void announce(gda_order order, uint32_t *dbr, uint64_t *bell, uint32_t next,
+                                  uint32_t qpn_word) {
+        switch (order) {
+        case gda_order::none:
+            return gda_announce<gda_order::none>(dbr, bell, next, qpn_word);
+        case gda_order::gpu_fence:
+            return gda_announce<gda_order::gpu_fence>(dbr, bell, next, qpn_word);
+        case gda_order::gpu_fence_dbr:
+            return gda_announce<gda_order::gpu_fence_dbr>(dbr, bell, next, qpn_word);
+        case gda_order::gpu_release:
+            return gda_announce<gda_order::gpu_release>(dbr, bell, next, qpn_word);
+        case gda_order::threadfence:
+            return gda_announce<gda_order::threadfence>(dbr, bell, next, qpn_word);
+        case gda_order::sys_release:
+            return gda_announce<gda_order::sys_release>(dbr, bell, next, qpn_word);
+        default:
+            return gda_announce<gda_order::sys_fence>(dbr, bell, next, qpn_word);
+        }
     }
-}
+};
 
-// While an instance lives, the NIC serves this rank's queues although order=none holds it otherwise.
+// While an instance lives, the NIC serves this rank's queues although it is held otherwise (`gate` not nullptr).
 class gda_gate_pass {
   public:
-    GIC_DEVICE gda_gate_pass(gda_gate *gate, const gic::Env &env, bool needed)
-        : gate_(needed ? gate : nullptr), env_(env) {
+    GIC_DEVICE gda_gate_pass(gda_gate *gate, const gic::Env &env) : gate_(gate), env_(env) {
         if (gate_) {
             gic::fence_seq_cst<gic::Scope::system>(); // all that was posted so far, in order or not
             gic::fetch_add<gic::Scope::system>(&gate_->want, 1u);

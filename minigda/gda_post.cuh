@@ -2,7 +2,8 @@
 // completion path: poll a collapsed CQ. gda.cuh puts the contract's operations on top.
 //
 // One agent holds its place at one peer (gda_cursor) in registers and changes it when it turns to another
-// peer, so the path to one peer touches nothing but the queue.
+// peer, so the path to one peer touches nothing but the queue. Whatever waits is a call (gda_cold) that gets and
+// gives values: those registers stay registers, and a kernel has one copy of each wait however often it posts.
 #ifndef MINIGDA_GDA_POST_CUH
 #define MINIGDA_GDA_POST_CUH
 
@@ -17,219 +18,188 @@ struct gda_shared {
     uint32_t lanes;
     uint32_t window_key, landing_key;
     gda_choices choices;
-    gda_queue *queues;     // [peer * qps + i]
-    gda_cursor *cursors;   // [agent * nranks + peer]
+    gda_queue *queues;   // [peer * qps + i]
+    gda_cursor *cursors; // [place * nranks + peer]; place: the queue's number, where it is shared the agent's
     gda_landing *landings; // as cursors
-    gda_gate *gate;        // of order=none
+    gda_gate *gate;        // while the NIC is held as long as nobody waits for it, otherwise nullptr
 };
 
-template <gda_order O, gda_sharing S> class gda_poster {
-  protected:
-    static constexpr bool exclusive = S == gda_sharing::exclusive;
-    static constexpr bool in_turn = S == gda_sharing::handoff || S == gda_sharing::warp;
+// Of the queue that an agent posts to, at every peer.
+template <gda_sharing S> GIC_DEVICE uint32_t gda_queue_number(const gda_shared &h, uint32_t agent) {
+    const uint32_t i = agent + h.choices.first_qp;
+    if constexpr (gda_exclusive(S)) // there are no more agents than queues
+        return i < h.choices.qps ? i : i - h.choices.qps;
+    else
+        return i % h.choices.qps;
+}
+
+// What a wait for completions has learned.
+struct gda_seen {
+    uint32_t cons;
+    int status;
+};
+
+// What an agent holds in registers while it is turned to one peer: of its queue there, and gda_cursor's of the same
+// names (doorbells: rung since it turned there).
+struct gda_counts {
+    uint32_t next, cons, last, since, pending, bits, doorbells;
+};
+struct gda_turn {
+    uint8_t *blocks;
+    uint64_t remote;
+    uint32_t *dbr;
+    uint64_t *bell;
+    uint32_t qpn_word, rkey_word;
+    gda_counts counts;
+};
+
+// The waits, and what else is off the hot path. `self`: of the agent.
+template <gda_sharing S> struct gda_cold {
+    static constexpr bool exclusive = gda_exclusive(S);
     static constexpr uint32_t nobody = ~0u;
 
-    GIC_DEVICE gda_poster(const gda_shared &h, const gic::Self &self) : h_(h), self_(self) {}
-    gda_poster(const gda_poster &) = delete;
-    gda_poster &operator=(const gda_poster &) = delete;
-    GIC_DEVICE ~gda_poster() { leave(); }
+    GIC_DEVICE static gda_queue *queue(const gda_shared &h, const gic::Self &self, uint32_t peer) {
+        return h.queues + (size_t)peer * h.choices.qps + gda_queue_number<S>(h, self.agent);
+    }
+    // Of the cursors and the landings.
+    GIC_DEVICE static size_t place(const gda_shared &h, const gic::Self &self, uint32_t peer) {
+        return (size_t)(exclusive ? gda_queue_number<S>(h, self.agent) : self.agent) * h.nranks + peer;
+    }
+    GIC_DEVICE static bool leads(const gic::Self &self) { return !gda_lanes(S) || self.lane == 0; }
 
-    GIC_DEVICE gda_queue *queue_of(uint32_t peer) const {
-        return h_.queues + (size_t)peer * h_.choices.qps + self_.agent % h_.choices.qps;
-    }
-    GIC_DEVICE gda_cursor *cursor_of(uint32_t peer) const {
-        return h_.cursors + (size_t)self_.agent * h_.nranks + peer;
-    }
-    GIC_DEVICE uint64_t *landing_at(uint32_t peer) const {
-        return &h_.landings[(size_t)self_.agent * h_.nranks + peer].old;
-    }
-
-    // Turns to `peer`: all lanes know its queue, lane 0 alone keeps the cursor.
-    GIC_DEVICE int turn_to(uint32_t peer) { return peer == peer_ ? (int)gic::OK : change_peer(peer); }
-    GDA_COLD int change_peer(uint32_t peer) {
-        if (peer >= h_.nranks)
-            return gic::ERR_INVAL;
-        leave();
-        peer_ = peer;
-        q_ = queue_of(peer);
-        place_ = gda_place{q_->blocks,          q_->depth - 1, q_->qpn, mlx5_ctrl_word1(q_->qpn, 0),
-                           mlx5_be32(q_->rkey), q_->remote,    q_->dbr, q_->bell};
-        c_ = *cursor_of(peer);
-        return gic::OK;
-    }
-    GDA_COLD void leave() {
-        if (peer_ == nobody || self_.lane != 0)
-            return;
-        *cursor_of(peer_) = c_;
-        behind_ |= c_.pending != 0;
-        peer_ = nobody;
-    }
-
-    // --- reserve -------------------------------------------------------------------------------------------
-
-    // `blocks` consecutive free slots; under lock sharing the lock is held until publish().
-    GIC_DEVICE int reserve(uint32_t blocks, uint64_t *index_p) {
-        if constexpr (exclusive) {
-            *index_p = c_.next;
-            return c_.next + blocks - c_.cons <= place_.mask + 1 ? (int)gic::OK : make_room(c_.next + blocks);
-        } else if constexpr (S == gda_sharing::lock) {
-            if (int s = lock(q_))
-                return s;
-            *index_p = q_->reserved;
-            int s = make_room(q_->reserved + blocks);
-            if (s)
-                unlock(q_);
-            return s;
-        } else {
-            *index_p = gic::fetch_add<gic::Scope::device>(&q_->reserved, (uint64_t)blocks);
-            return make_room(*index_p + blocks);
+    // From peer `from`, where the agent leaves its counts, to peer `to`; either may be nobody.
+    GDA_COLD static gda_turn turn(const gda_shared &h, gic::Self self, uint32_t from, gda_counts now,
+                                  uint32_t to) {
+        if (from != nobody && leads(self)) {
+            gda_cursor *c = h.cursors + place(h, self, from);
+            c->next = now.next;
+            c->cons = now.cons;
+            c->last = now.last;
+            c->since = now.since;
+            c->pending = now.pending;
+            c->bits = now.bits;
+            c->doorbells += now.doorbells;
         }
+        if (to == nobody)
+            return {};
+        if constexpr (exclusive && gda_lanes(S))
+            gic::sync_lanes(self); // what lane 0 left of this place before
+        const gda_queue *q = queue(h, self, to);
+        const gda_cursor *c = h.cursors + place(h, self, to);
+        return {q->blocks,
+                q->remote,
+                q->dbr,
+                q->bell,
+                q->qpn_word,
+                q->rkey_word,
+                {c->next, c->cons, c->last, c->since, c->pending, c->bits, 0}};
     }
 
-    // Waits until the blocks below `end` fit the queue. Never rings: the host has checked that a full queue
-    // always holds an announced, signaled WQE.
-    GDA_COLD int make_room(uint64_t end) {
-        const uint64_t depth = (uint64_t)place_.mask + 1;
-        if constexpr (!exclusive)
-            c_.cons = gic::load_acquire<gic::Scope::device>(&q_->cons);
-        if (end <= c_.cons + depth)
-            return gic::OK;
-        // What is complete already was only not looked at: that is no wait.
-        if (int s = look())
-            return s;
-        if (end <= c_.cons + depth)
-            return gic::OK;
-        c_.slot_waits++;
-        return wait_completed(end - depth);
-    }
-
-    // --- completion bits -----------------------------------------------------------------------------------
-
-    // gda_flags() of the agent's next WQE, which starts at `index`.
-    GIC_DEVICE uint32_t flags_of(uint64_t index, bool signal = false) {
-        uint32_t flags = 0;
-        if (c_.fence) {
-            flags = gda_flags(MLX5_CTRL_FENCE);
-            c_.fence = 0;
-        }
-        c_.last = index + 1;
-        if (++c_.since >= h_.choices.signal_every || signal) {
-            c_.since = 0;
-            c_.signaled = index + 1;
-            flags |= gda_flags(MLX5_CTRL_CQ_UPDATE);
-        }
-        return flags;
-    }
-
-    // --- publish and announce
-    // --------------------------------------------------------------------------------
-
-    // The blocks [index, index + blocks) hold `wqes` complete WQEs.
-    GIC_DEVICE int publish(uint64_t index, uint32_t blocks, uint32_t wqes) {
-        const uint64_t next = index + blocks;
-        if constexpr (exclusive) {
-            c_.next = next;
-            c_.pending += wqes;
-            if (c_.pending >= h_.choices.batch)
-                announce_own();
-            return gic::OK;
-        } else if constexpr (S == gda_sharing::lock) {
-            q_->reserved = next;
-            q_->ready = next;
-            note_signaled();
-            c_.pending += wqes;
-            if ((q_->pending += wqes) >= h_.choices.batch) {
-                c_.pending = q_->pending = 0;
-                announce_locked(q_, next);
-            }
-            unlock(q_);
-            return gic::OK;
-        } else {
-            // The turn: everything reserved before is published. Acquire, so that this thread's announcement
-            // also covers what the others wrote.
-            for (gic::Spin spin(h_.env); gic::load_acquire<gic::Scope::device>(&q_->ready) != index;)
-                if (int s = spin.failed())
-                    return s;
-            note_signaled();
-            c_.pending += wqes;
-            if ((q_->pending += wqes) >= h_.choices.batch) {
-                c_.pending = q_->pending = 0;
-                if (int s = lock(q_))
-                    return s;
-                announce_locked(q_, next);
-                unlock(q_);
-            }
-            gic::store_release<gic::Scope::device>(&q_->ready, next);
-            return gic::OK;
-        }
-    }
-
-    GIC_DEVICE void announce(uint32_t *dbr, uint64_t *bell, uint64_t next, uint32_t qpn) const {
-        if constexpr (O == gda_order::runtime)
-            gda_announce_as(h_.choices.order, dbr, bell, next, qpn);
-        else
-            gda_announce<O>(dbr, bell, next, qpn);
-    }
-    GIC_DEVICE void announce_own() {
-        announce(place_.dbr, place_.bell, c_.next, place_.qpn);
-        c_.pending = 0;
-        c_.doorbells++;
-        note_signaled();
-    }
-    GIC_DEVICE void announce_locked(gda_queue *q, uint64_t next) const {
-        announce(q->dbr, q->bell, next, q->qpn);
-        q->rung = next;
-        q->doorbells++;
-    }
-    // For agents whose completion scope takes in this queue. Under exclusive sharing only what is announced:
-    // nobody else could ring for it. The turn or the lock keeps it monotonic otherwise.
-    GIC_DEVICE void note_signaled() {
-        if (h_.choices.scope == gda_scope::qp)
-            return;
-        if (exclusive || c_.signaled > gic::load_relaxed<gic::Scope::device>(&q_->signaled))
-            gic::store_release<gic::Scope::device>(&q_->signaled, c_.signaled);
-    }
-
-    // Announces all that is published and not announced, whoever posted it.
-    GDA_COLD int ring_shared(gda_queue *q) const {
-        if (int s = lock(q))
-            return s;
-        const uint64_t ready = gic::load_acquire<gic::Scope::device>(&q->ready);
-        if (ready > q->rung) {
-            if constexpr (S == gda_sharing::lock)
-                q->pending = 0;
-            announce_locked(q, ready);
-        }
-        unlock(q);
-        return gic::OK;
-    }
-    // Announces what this agent has posted at the peer it is turned to.
-    GIC_DEVICE int ring_own() {
-        if (c_.pending == 0)
-            return gic::OK;
-        if constexpr (exclusive) {
-            announce_own();
-            return gic::OK;
-        } else {
-            c_.pending = 0;
-            return ring_shared(q_);
-        }
-    }
-    GIC_DEVICE int lock(gda_queue *q) const {
-        for (gic::Spin spin(h_.env); !gic::cas_acquire<gic::Scope::device>(&q->lock, 0u, 1u);)
+    // Waits for an 8-byte word of this rank's window.
+    GDA_COLD static int wait_word(const gda_shared &h, const uint64_t *word, uint64_t at_least) {
+        gda_gate_pass pass(h.gate, h.env);
+        for (gic::Spin spin(h.env); gic::load_acquire(word) < at_least;)
             if (int s = spin.failed())
                 return s;
         return gic::OK;
     }
-    GIC_DEVICE void unlock(gda_queue *q) const { gic::store_release<gic::Scope::device>(&q->lock, 0u); }
 
-    // --- complete
-    // --------------------------------------------------------------------------------------------
+    // Waits until the WQE with index `end - 1`, announced and signaled, or a later one is complete.
+    GDA_COLD static gda_seen wait(const gda_shared &h, gic::Self self, uint32_t peer, uint32_t cons,
+                                  uint32_t end) {
+        gda_gate_pass pass(h.gate, h.env);
+        const int status = wait_queue(h, queue(h, self, peer), end, &cons, exclusive, false);
+        return {cons, status};
+    }
+
+    // Waits until the blocks below `end` fit the queue. Never rings: the host has checked that a full queue
+    // always holds an announced, signaled WQE.
+    GDA_COLD static gda_seen make_room(const gda_shared &h, gic::Self self, uint32_t peer, uint32_t cons,
+                                       uint32_t end) {
+        gda_queue *q = queue(h, self, peer);
+        const uint32_t depth = h.choices.mask + 1;
+        // What is complete already was only not looked at: that is no wait.
+        int status = poll(q, &cons);
+        if (status == gic::OK)
+            keep(h, q, cons, exclusive);
+        if (status != gic::OK || end - cons <= depth)
+            return {cons, status};
+        h.cursors[place(h, self, peer)].slot_waits++;
+        gda_gate_pass pass(h.gate, h.env);
+        status = wait_queue(h, q, end - depth, &cons, exclusive, false);
+        return {cons, status};
+    }
+
+    // For agents whose completion scope takes in the queue at `peer`: where the latest signaled WQE ends, and that
+    // it is announced. Under exclusive sharing the latter alone tells others, who could not ring for it. The turn or
+    // the lock keeps it monotonic otherwise.
+    GDA_COLD static void keep_signaled(const gda_shared &h, gic::Self self, uint32_t peer, uint32_t end) {
+        h.cursors[place(h, self, peer)].signaled = end;
+    }
+    GDA_COLD static void note_signaled(const gda_shared &h, gic::Self self, uint32_t peer) {
+        gda_queue *q = queue(h, self, peer);
+        const uint32_t signaled = h.cursors[place(h, self, peer)].signaled;
+        if (exclusive || gda_after(signaled, gic::load_relaxed<gic::Scope::device>(&q->signaled)))
+            gic::store_release<gic::Scope::device>(&q->signaled, signaled);
+    }
+
+    // All that is announced and signaled on the other queues of this peer is complete.
+    GDA_COLD static int complete_peer(const gda_shared &h, uint32_t agent, uint32_t peer) {
+        const uint32_t own = gda_queue_number<S>(h, agent);
+        GIC_ROLLED
+        for (uint32_t i = 0; i < h.choices.qps; i++)
+            if (i != own)
+                if (int s = complete_other(h, h.queues + (size_t)peer * h.choices.qps + i))
+                    return s;
+        return gic::OK;
+    }
+
+    // Announces all that is published and not announced, whoever posted it.
+    GDA_COLD static int ring_shared(const gda_shared &h, gda_queue *q) {
+        if (int s = lock(h, q))
+            return s;
+        const uint32_t ready = gic::load_acquire<gic::Scope::device>(&q->ready);
+        if (gda_after(ready, q->rung)) {
+            if constexpr (S == gda_sharing::lock)
+                q->pending = 0;
+            gda_cold_order::announce(h.choices.order, q->dbr, q->bell, ready, q->qpn_word);
+            q->rung = ready;
+            q->doorbells++;
+        }
+        unlock(q);
+        return gic::OK;
+    }
+
+    GIC_DEVICE static int lock(const gda_shared &h, gda_queue *q) {
+        return gic::cas_acquire<gic::Scope::device>(&q->lock, 0u, 1u) ? (int)gic::OK : wait_lock(h, q);
+    }
+    GIC_DEVICE static void unlock(gda_queue *q) { gic::store_release<gic::Scope::device>(&q->lock, 0u); }
+
+    // The turn: everything reserved before is published. Acquire, so that this thread's announcement also covers
+    // what the others wrote.
+    GIC_DEVICE static int turn(const gda_shared &h, gda_queue *q, uint32_t index) {
+        return gic::load_acquire<gic::Scope::device>(&q->ready) == index ? (int)gic::OK
+                                                                         : wait_turn(h, q, index);
+    }
+
+  private:
+    GDA_COLD static int wait_lock(const gda_shared &h, gda_queue *q) {
+        for (gic::Spin spin(h.env); !gic::cas_acquire<gic::Scope::device>(&q->lock, 0u, 1u);)
+            if (int s = spin.failed())
+                return s;
+        return gic::OK;
+    }
+    GDA_COLD static int wait_turn(const gda_shared &h, gda_queue *q, uint32_t index) {
+        for (gic::Spin spin(h.env); gic::load_acquire<gic::Scope::device>(&q->ready) != index;)
+            if (int s = spin.failed())
+                return s;
+        return gic::OK;
+    }
 
     // One look at a collapsed CQ. Moves *cons_p, a lower bound of what is complete, which must have been
     // known before the look: the NIC gives 16 bits of the index, and a queue never holds more than 32768
     // blocks.
-    GIC_DEVICE static int poll(gda_queue *q, uint64_t *cons_p) {
+    GIC_DEVICE static int poll(gda_queue *q, uint32_t *cons_p) {
         // wqe_counter, signature and op_own: one load, or counter and opcode could be of two completions.
         const uint32_t tail = mlx5_be32(gic::load_acquire((const uint32_t *)&q->cqe->wqe_counter));
         const uint32_t opcode = mlx5_op_own_opcode((uint8_t)tail);
@@ -240,103 +210,272 @@ template <gda_order O, gda_sharing S> class gda_poster {
                 gic::store_relaxed(&q->syndrome, (uint32_t)((const struct mlx5_cqe_err *)q->cqe)->syndrome);
             return gic::ERR_IO;
         }
-        const uint16_t ahead = (uint16_t)((tail >> 16) + 1 - (uint32_t)*cons_p);
+        const uint16_t ahead = (uint16_t)((tail >> 16) + 1 - *cons_p);
         if (ahead > q->depth)
             return gic::ERR_IO; // a counter that no WQE in the queue can have
         *cons_p += ahead;
         return gic::OK;
     }
 
-    // One look at the queue this agent is turned to.
-    GDA_COLD int look() {
-        if (int s = poll(q_, &c_.cons))
-            return s;
-        keep(q_, c_.cons, exclusive);
-        return gic::OK;
-    }
-    // Waits until the WQE with index `end - 1`, announced and signaled, or a later one is complete.
-    GDA_COLD int wait_completed(uint64_t end) {
-        if (end <= c_.cons)
-            return gic::OK;
-        gda_gate_pass pass(h_.gate, h_.env, unordered_rung());
-        return wait_queue(q_, end, &c_.cons, exclusive, false);
-    }
-    // The same for any queue. `own`: this agent is the only one that writes q->cons.
-    GDA_COLD int wait_queue(gda_queue *q, uint64_t end, uint64_t *cons_p, bool own, bool ring) const {
-        for (gic::Spin spin(h_.env);;) {
+    // `own`: this agent is the only one that writes q->cons.
+    GIC_DEVICE static int wait_queue(const gda_shared &h, gda_queue *q, uint32_t end, uint32_t *cons_p,
+                                     bool own, bool ring) {
+        for (gic::Spin spin(h.env);;) {
             if (!own) {
-                const uint64_t shared = gic::load_acquire<gic::Scope::device>(&q->cons);
-                if (shared > *cons_p)
+                const uint32_t shared = gic::load_acquire<gic::Scope::device>(&q->cons);
+                if (gda_after(shared, *cons_p))
                     *cons_p = shared;
             }
-            const uint64_t known = *cons_p;
+            const uint32_t known = *cons_p;
             if (int s = poll(q, cons_p))
                 return s;
             if (*cons_p != known)
-                keep(q, *cons_p, own);
-            if (*cons_p >= end)
+                keep(h, q, *cons_p, own);
+            if (!gda_after(end, *cons_p))
                 return gic::OK;
             if (ring)
-                if (int s = ring_shared(q))
+                if (int s = ring_shared(h, q))
                     return s;
             if (int s = spin.failed())
                 return s;
         }
     }
-    GIC_DEVICE void keep(gda_queue *q, uint64_t cons, bool own) const {
+    GIC_DEVICE static void keep(const gda_shared &h, gda_queue *q, uint32_t cons, bool own) {
         if constexpr (exclusive) {
-            if (own && h_.choices.scope != gda_scope::qp)
+            if (own && h.choices.scope != gda_scope::qp)
                 gic::store_release<gic::Scope::device>(&q->cons, cons);
         } else {
             // A reader of cons must find a CQE at least as new.
             gic::fence_acq_rel<gic::Scope::device>();
-            gic::fetch_max<gic::Scope::device>(&q->cons, cons);
+            for (uint32_t seen = gic::load_relaxed<gic::Scope::device>(&q->cons); gda_after(cons, seen);
+                 seen = gic::load_relaxed<gic::Scope::device>(&q->cons))
+                if (gic::cas_acquire<gic::Scope::device>(&q->cons, seen, cons))
+                    return;
         }
     }
-    GIC_DEVICE bool unordered_rung() const {
-        if constexpr (O == gda_order::runtime)
-            return h_.choices.order == gda_order::none;
-        else
-            return O == gda_order::none;
+    GIC_DEVICE static int complete_other(const gda_shared &h, gda_queue *q) {
+        const uint32_t end = gic::load_acquire<gic::Scope::device>(&q->signaled);
+        uint32_t cons = gic::load_acquire<gic::Scope::device>(&q->cons);
+        if (!gda_after(end, cons))
+            return gic::OK;
+        gda_gate_pass pass(h.gate, h.env);
+        return wait_queue(h, q, end, &cons, false, !exclusive);
+    }
+};
+
+template <gda_order O, gda_sharing S> class gda_poster {
+  protected:
+    static constexpr bool exclusive = gda_exclusive(S), bare = gda_bare(S);
+    // All lanes of an agent keep the same state, and lane 0 alone stores and waits; in `warp` lane 0 alone has it.
+    static constexpr bool group = exclusive && gda_lanes(S);
+    static constexpr uint32_t nobody = ~0u;
+    using cold = gda_cold<S>;
+
+    GIC_DEVICE gda_poster(const gda_shared &h, const gic::Self &self) : h_(h), self_(self) {}
+    gda_poster(const gda_poster &) = delete;
+    gda_poster &operator=(const gda_poster &) = delete;
+    GIC_DEVICE ~gda_poster() { leave(); }
+
+    GIC_DEVICE bool leads() const { return cold::leads(self_); }
+    GIC_DEVICE uint64_t landing() const {
+        return (uint64_t)(uintptr_t)&h_.landings[cold::place(h_, self_, peer_)].old;
+    }
+    GIC_DEVICE gda_place place() const {
+        return gda_place{t_.blocks, h_.choices.mask, t_.qpn_word, t_.rkey_word, t_.remote};
     }
 
-    // All that this agent posted at the peer it is turned to is complete.
-    GDA_COLD int complete_own() {
-        if (c_.since) {
-            // No CQE was asked for behind the last one: a NOP asks for it.
-            uint64_t index;
-            if (int s = reserve(1, &index))
+    GIC_DEVICE int turn_to(uint32_t peer) {
+        if (peer == peer_)
+            return gic::OK;
+        if (peer >= h_.nranks)
+            return gic::ERR_INVAL;
+        behind_ |= peer_ != nobody && c_.pending != 0;
+        t_ = cold::turn(h_, self_, peer_, c_, peer);
+        c_ = t_.counts;
+        peer_ = peer;
+        if constexpr (!exclusive)
+            q_ = cold::queue(h_, self_, peer);
+        return gic::OK;
+    }
+    GIC_DEVICE void leave() {
+        if (peer_ == nobody)
+            return;
+        behind_ |= c_.pending != 0;
+        cold::turn(h_, self_, peer_, c_, nobody);
+        peer_ = nobody;
+    }
+
+    // --- reserve -------------------------------------------------------------------------------------------
+
+    // `blocks` consecutive free slots; under lock sharing the lock is held until publish().
+    GIC_DEVICE int reserve(uint32_t blocks, uint32_t *index_p) {
+        if constexpr (exclusive) {
+            *index_p = c_.next;
+            return bare || c_.next + blocks - c_.cons <= h_.choices.mask + 1 ? (int)gic::OK
+                                                                             : make_room(c_.next + blocks);
+        } else if constexpr (S == gda_sharing::lock) {
+            gda_queue *q = q_;
+            if (int s = cold::lock(h_, q))
                 return s;
-            gda_write_nop(place_, index, flags_of(index, true));
-            if (int s = publish(index, 1, 1))
-                return s;
+            *index_p = q->reserved;
+            int s = make_room(q->reserved + blocks);
+            if (s)
+                cold::unlock(q);
+            return s;
+        } else {
+            *index_p = gic::fetch_add<gic::Scope::device>(&q_->reserved, blocks);
+            return make_room(*index_p + blocks);
         }
+    }
+    GIC_DEVICE int make_room(uint32_t end) {
+        if constexpr (!exclusive) {
+            c_.cons = gic::load_acquire<gic::Scope::device>(&q_->cons);
+            if (end - c_.cons <= h_.choices.mask + 1)
+                return gic::OK;
+        }
+        gda_seen seen{c_.cons, gic::OK};
+        if (leads())
+            seen = cold::make_room(h_, self_, peer_, c_.cons, end);
+        return learn(seen);
+    }
+    GIC_DEVICE int learn(gda_seen seen) {
+        c_.cons = group ? gic::broadcast(self_, seen.cons) : seen.cons;
+        return group ? gic::broadcast(self_, seen.status) : seen.status;
+    }
+
+    // --- completion bits -----------------------------------------------------------------------------------
+
+    // gda_flags() of the agent's next WQE, which starts at `index`.
+    GIC_DEVICE uint32_t flags_of(uint32_t index, bool signal = false) {
+        if constexpr (bare)
+            return gda_flags(MLX5_CTRL_CQ_UPDATE);
+        uint32_t flags = 0;
+        if (c_.bits & GDA_FENCE) {
+            flags = gda_flags(MLX5_CTRL_FENCE);
+            c_.bits &= ~GDA_FENCE;
+        }
+        c_.last = index + 1;
+        if (++c_.since >= h_.choices.signal_every || signal) {
+            c_.since = 0;
+            flags |= gda_flags(MLX5_CTRL_CQ_UPDATE);
+            keep_signaled(index + 1);
+        }
+        return flags;
+    }
+    GIC_DEVICE void keep_signaled(uint32_t end) {
+        if (h_.choices.scope != gda_scope::qp && leads())
+            cold::keep_signaled(h_, self_, peer_, end);
+    }
+    GIC_DEVICE void note_signaled() {
+        if (h_.choices.scope != gda_scope::qp && leads())
+            cold::note_signaled(h_, self_, peer_);
+    }
+
+    // --- publish and announce ------------------------------------------------------------------------------
+
+    // The blocks [index, index + blocks) hold `wqes` complete WQEs.
+    GIC_DEVICE int publish(uint32_t index, uint32_t blocks, uint32_t wqes) {
+        const uint32_t next = index + blocks;
+        if constexpr (bare) {
+            c_.next = next;
+            if ((next & (h_.choices.batch - 1)) < wqes)
+                announce_own();
+            return gic::OK;
+        } else if constexpr (exclusive) {
+            c_.next = next;
+            c_.pending += wqes;
+            if (c_.pending >= h_.choices.batch)
+                announce_own();
+            return gic::OK;
+        } else {
+            gda_queue *q = q_;
+            if constexpr (S != gda_sharing::lock)
+                if (int s = cold::turn(h_, q, index))
+                    return s;
+            note_signaled();
+            c_.pending += wqes;
+            const uint32_t pending = q->pending + wqes;
+            const bool ring = pending >= h_.choices.batch;
+            if (ring)
+                c_.pending = 0;
+            q->pending = ring ? 0 : pending;
+            if constexpr (S == gda_sharing::lock) {
+                q->reserved = next;
+                q->ready = next;
+                if (ring)
+                    announce_locked(q, next);
+                cold::unlock(q);
+            } else {
+                if (ring) {
+                    if (int s = cold::lock(h_, q))
+                        return s;
+                    announce_locked(q, next);
+                    cold::unlock(q);
+                }
+                gic::store_release<gic::Scope::device>(&q->ready, next);
+            }
+            return gic::OK;
+        }
+    }
+
+    GIC_DEVICE void announce(uint32_t *dbr, uint64_t *bell, uint32_t next, uint32_t qpn_word) const {
+        if constexpr (O == gda_order::runtime)
+            gda_cold_order::announce(h_.choices.order, dbr, bell, next, qpn_word);
+        else
+            gda_announce<O>(dbr, bell, next, qpn_word);
+    }
+    GIC_DEVICE void announce_own() {
+        if (leads())
+            announce(t_.dbr, t_.bell, c_.next, t_.qpn_word);
+        c_.pending = 0;
+        c_.doorbells++;
+        if constexpr (!bare)
+            note_signaled();
+    }
+    GIC_DEVICE void announce_locked(gda_queue *q, uint32_t next) const {
+        announce(t_.dbr, t_.bell, next, t_.qpn_word);
+        q->rung = next;
+        q->doorbells++;
+    }
+    // Announces what this agent has posted at the peer it is turned to.
+    GIC_DEVICE int ring_own() {
+        if constexpr (bare) {
+            if (c_.next & (h_.choices.batch - 1))
+                announce_own();
+            return gic::OK;
+        } else {
+            if (c_.pending == 0)
+                return gic::OK;
+            if constexpr (exclusive) {
+                announce_own();
+                return gic::OK;
+            } else {
+                c_.pending = 0;
+                return cold::ring_shared(h_, q_);
+            }
+        }
+    }
+
+    // --- complete ------------------------------------------------------------------------------------------
+
+    GIC_DEVICE int wait_completed(uint32_t end) {
+        if (!gda_after(end, c_.cons))
+            return gic::OK;
+        gda_seen seen{c_.cons, gic::OK};
+        if (leads())
+            seen = cold::wait(h_, self_, peer_, c_.cons, end);
+        return learn(seen);
+    }
+
+    // All that this agent posted at the peer it is turned to is complete. Its last WQE asked for a CQE.
+    GIC_DEVICE int complete_own() {
+        if constexpr (bare)
+            c_.last = c_.next;
         if (int s = ring_own())
             return s;
         if (int s = wait_completed(c_.last))
             return s;
-        c_.unordered = 0;
-        return gic::OK;
-    }
-
-    // All that is announced and signaled on another agent's queue is complete.
-    GDA_COLD int complete_other(gda_queue *q) {
-        const uint64_t end = gic::load_acquire<gic::Scope::device>(&q->signaled);
-        uint64_t cons = gic::load_acquire<gic::Scope::device>(&q->cons);
-        if (end <= cons)
-            return gic::OK;
-        gda_gate_pass pass(h_.gate, h_.env, unordered_rung());
-        return wait_queue(q, end, &cons, false, !exclusive);
-    }
-    GDA_COLD int complete_peer(uint32_t peer) {
-        gda_queue *own = queue_of(peer);
-        GIC_ROLLED
-        for (uint32_t i = 0; i < h_.choices.qps; i++) {
-            gda_queue *q = h_.queues + (size_t)peer * h_.choices.qps + i;
-            if (q != own)
-                if (int s = complete_other(q))
-                    return s;
-        }
+        c_.bits &= ~GDA_UNORDERED;
         return gic::OK;
     }
 
@@ -344,9 +483,10 @@ template <gda_order O, gda_sharing S> class gda_poster {
     gic::Self self_;
     uint32_t peer_ = nobody;
     bool behind_ = true; // there may be peers other than peer_ with WQEs that wait for a doorbell
-    gda_queue *q_ = nullptr;
-    gda_place place_{};
-    gda_cursor c_{};
+
+    gda_turn t_{}; // of peer_; its counts are c_'s
+    gda_counts c_{};
+    gda_queue *q_ = nullptr; // where agents share queues and every post touches it
 };
 
 #endif

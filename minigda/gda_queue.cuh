@@ -1,18 +1,20 @@
 // What device code knows of one send queue, of one agent's place in it, and of the choices that shape a post.
 // Filled by gda.h on the host; plain data, also on a GPU.
 //
-// Indices count 64-byte basic blocks from 0, are 64 bits wide and never wrap; slots are masked and the NIC
-// gets the low 16 bits. A WQE's index is that of its first block.
+// Indices count 64-byte basic blocks from 0 modulo 2^32 and are compared by their difference (gda_after): what is
+// compared lies within one queue, at most 2^15 blocks apart. Slots are masked and the NIC gets the low 16 bits. A
+// WQE's index is that of its first block. (Not 64 bits, which would never wrap: an index then takes two of the
+// registers that a kernel has for its own work.)
 #ifndef MINIGDA_GDA_QUEUE_CUH
 #define MINIGDA_GDA_QUEUE_CUH
 
 #include "backends/abi/device.cuh"
 #include "minigda/mlx5/mlx5.h"
 
-// Off the hot path. On the host a call, which keeps the post path short; a GPU inlines all, since a call spills
-// registers of the whole kernel.
+// Off the hot path: a call, which keeps the post path short and, on a GPU, its registers few. Such a function takes
+// and returns values: a reference to an agent would put the agent's state into memory.
 #if defined(__CUDACC__)
-#define GDA_COLD GIC_DEVICE
+#define GDA_COLD __device__ __noinline__
 #else
 #define GDA_COLD __attribute__((noinline))
 #endif
@@ -37,7 +39,20 @@ enum class gda_order : uint32_t {
 //   completes
 //              a batch rings for all of it
 //   warp       as handoff, an agent being a warp whose lanes build a group together
-enum class gda_sharing : uint32_t { exclusive, lock, handoff, warp };
+// and, by other choices than that of sharing:
+//   group      as exclusive, an agent being a warp or a thread block whose lanes build a group together
+//   bare       as exclusive, and bare_group as group, without any bookkeeping: nothing checks for a free slot, every
+//              WQE is the first choice's. The yardstick of what posting costs; a launch must not post more than
+//              fits the queue between two flushes
+enum class gda_sharing : uint32_t { exclusive, lock, handoff, warp, group, bare, bare_group };
+GIC_HD constexpr bool gda_exclusive(gda_sharing s) {
+    return s == gda_sharing::exclusive || s >= gda_sharing::group;
+}
+GIC_HD constexpr bool gda_bare(gda_sharing s) { return s >= gda_sharing::bare; }
+// An agent has several lanes, which build a group of WQEs together.
+GIC_HD constexpr bool gda_lanes(gda_sharing s) {
+    return s == gda_sharing::warp || s == gda_sharing::group || s == gda_sharing::bare_group;
+}
 
 // What flush waits for beyond the agent's own queue.
 enum class gda_scope : uint32_t { qp, peer, all };
@@ -55,6 +70,10 @@ struct gda_choices {
     uint32_t signal_every; // every Nth WQE of an agent at a peer asks for a CQE
     uint32_t inline_max;   // payloads up to this many bytes go into the WQE
     uint32_t inline_only;  // larger ones are refused instead of pointed to
+    uint32_t inline_one;   // of those that go into the WQE: up to this many bytes it takes one block
+    uint32_t put_max;      // larger puts are refused
+    uint32_t mask;         // blocks of a queue - 1
+    uint32_t first_qp;     // agent a uses QP (a + first_qp) % qps
 };
 
 // order=none: the engine is held while a kernel posts, since nothing orders what it would read. Whoever must
@@ -65,43 +84,51 @@ struct gda_gate {
 };
 
 struct alignas(64) gda_queue {
-    // Constant during a run.
+    // Constant during a run; the first line is what a post needs.
     uint8_t *blocks;
-    uint32_t *dbr;              // mlx5_dbr.snd
-    uint64_t *bell;             // the 64-bit doorbell
+    uint64_t remote; // the peer's window, as its NIC knows it
+    uint32_t *dbr;   // mlx5_dbr.snd
+    uint64_t *bell;  // the 64-bit doorbell
+    uint32_t qpn_word,
+        rkey_word;       // as WQEs have them: mlx5_ctrl_word1 without its segment count, mlx5_raddr_seg.rkey
+    uint32_t qpn, depth; // depth: blocks, a power of two up to 32768
     const struct mlx5_cqe *cqe; // collapsed: overwritten by every completion
     uint64_t *values;           // one word per slot: payload of put_value where nothing goes inline
-    uint64_t remote;            // the peer's window, as its NIC knows it
-    uint32_t qpn, depth;        // depth: blocks, a power of two up to 32768
-    uint32_t rkey, values_key;
+    uint32_t values_key;
 
     // Shared sharing only; each line has its own writers.
-    alignas(64) uint64_t reserved; // last reserved block + 1
-    alignas(64) uint64_t ready;    // last published block + 1; waiting for it to reach your slot is the turn
+    alignas(64) uint32_t reserved; // last reserved block + 1
+    alignas(64) uint32_t ready;    // last published block + 1; waiting for it to reach your slot is the turn
     uint32_t pending;              // WQEs since the batch began; turn holder's (or lock holder's)
     alignas(64) uint32_t lock;     // lock: the whole post; handoff and warp: ringing
-    uint64_t rung;                 // last announced block + 1; lock holder's
+    uint32_t rung;                 // last announced block + 1; lock holder's
     uint64_t doorbells;            // rung; lock holder's
 
-    alignas(64) uint64_t cons; // last completed WQE's index + 1, or less: a lower bound, never wrong
-    uint64_t signaled;         // last announced signaled WQE's index + 1; kept only where scope is not qp
+    alignas(64) uint32_t cons; // last completed WQE's index + 1, or less: a lower bound, never wrong
+    uint32_t signaled;         // last announced signaled WQE's index + 1; kept only where scope is not qp
     uint32_t syndrome;         // of the first error CQE a device thread saw; 0: none
 };
 
-// One agent's place at one peer: its own, written back when it turns to another peer. Under exclusive sharing
-// it holds the queue's indices and lives as long as the queue.
+// One agent's place at one peer, between two of its turns there: while it is turned to that peer it holds the first
+// ones in registers. Under exclusive sharing the place belongs to the queue and lives as long.
 struct alignas(64) gda_cursor {
-    uint64_t next;       // exclusive: last posted block + 1
-    uint64_t cons;       // exclusive: as gda_queue.cons
-    uint64_t last;       // index of the last WQE posted here + 1; 0: none yet
-    uint64_t signaled;   // same, of the last signaled one
-    uint64_t doorbells;  // exclusive: rung
-    uint64_t slot_waits; // posts that found the queue full
+    uint32_t next;       // exclusive: last posted block + 1
+    uint32_t cons;       // exclusive: as gda_queue.cons
+    uint32_t last;       // index of the last WQE posted here + 1; 0: none yet
     uint32_t since;      // WQEs posted after the last signaled one
     uint32_t pending;    // WQEs posted after the last doorbell that this agent rang or asked for
-    uint32_t unordered;  // 1: reads or atomics may be outstanding, which fence() must order
-    uint32_t fence;      // 1: the next WQE waits for them
+    uint32_t bits;       // enum gda_bits
+    uint32_t signaled;   // as last, of the last signaled one; kept only where scope is not qp
+    uint64_t doorbells;  // exclusive: rung
+    uint64_t slot_waits; // posts that found the queue full
 };
+enum gda_bits : uint32_t {
+    GDA_UNORDERED = 1, // reads or atomics may be outstanding, which fence() must order
+    GDA_FENCE = 2,     // the next WQE waits for them
+};
+
+// Index a lies behind index b.
+GIC_HD bool gda_after(uint32_t a, uint32_t b) { return (int32_t)(a - b) > 0; }
 
 // Where the NIC puts the old values of one agent's atomics at one peer: registered memory, in a line of its own.
 struct alignas(64) gda_landing {

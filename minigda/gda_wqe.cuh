@@ -22,30 +22,49 @@ GIC_HD uint64_t gda_pair(uint32_t first, uint32_t second) {
 // Where a post's WQEs go and what they aim at, swapped once.
 struct gda_place {
     uint8_t *blocks;
-    uint32_t mask; // depth - 1
-    uint32_t qpn;
+    uint32_t mask;      // depth - 1
     uint32_t qpn_word;  // mlx5_ctrl_word1 without its segment count
     uint32_t rkey_word; // mlx5_raddr_seg.rkey
     uint64_t remote;    // the peer's window
-    // Here too: on a GPU a fence makes the next look at the queue's own a miss.
-    uint32_t *dbr;
-    uint64_t *bell;
 
-    GIC_DEVICE gda_segment *at(uint64_t index) const {
-        return (gda_segment *)(blocks + (size_t)((uint32_t)index & mask) * MLX5_BB);
+    GIC_DEVICE gda_segment *at(uint32_t index) const {
+        return (gda_segment *)(blocks + (size_t)(index & mask) * MLX5_BB);
     }
     // Segment `i` of a WQE that may run over the end of the queue.
-    GIC_DEVICE gda_segment *at(uint64_t index, uint32_t i) const { return at(index + i / 4) + i % 4; }
+    GIC_DEVICE gda_segment *at(uint32_t index, uint32_t i) const { return at(index + i / 4) + i % 4; }
 };
+
+// mlx5_ctrl_word0, mlx5_dbr_value and mlx5_doorbell_value; on a GPU one instruction each (and the last one's two
+// words are a pair of registers).
+GIC_HD uint32_t gda_word0(uint32_t index, uint8_t opcode) {
+#if defined(__CUDA_ARCH__)
+    return __byte_perm(index, opcode, 0x4015);
+#else
+    return mlx5_ctrl_word0((uint16_t)index, opcode, 0);
+#endif
+}
+GIC_HD uint32_t gda_record(uint32_t next) {
+#if defined(__CUDA_ARCH__)
+    return __byte_perm(next, 0, 0x0144);
+#else
+    return mlx5_dbr_value(next);
+#endif
+}
+GIC_HD uint64_t gda_door(uint32_t next, uint32_t qpn_word) {
+#if defined(__CUDA_ARCH__)
+    return gda_pair(__byte_perm(next, 0, 0x4014), qpn_word);
+#else
+    return gda_pair(mlx5_be32((next & 0xffff) << 8), qpn_word);
+#endif
+}
 
 // Bits of fm_ce_se where the control segment's third word has them.
 GIC_HD uint32_t gda_flags(uint8_t fm_ce_se) { return mlx5_be32(fm_ce_se); }
 
 // Fields of mlx5_ctrl_seg, mlx5_raddr_seg, mlx5_data_seg, mlx5_inline_seg and mlx5_atomic_seg, in that order.
-GIC_HD gda_segment gda_ctrl(const gda_place &q, uint64_t index, uint8_t opcode, uint32_t ds, uint32_t flags) {
-    return {
-        gda_pair(mlx5_ctrl_word0((uint16_t)index, opcode, 0), q.qpn_word | mlx5_ctrl_word1(0, (uint8_t)ds)),
-        gda_pair(flags, 0)};
+GIC_HD gda_segment gda_ctrl(const gda_place &q, uint32_t index, uint8_t opcode, uint32_t ds, uint32_t flags) {
+    return {gda_pair(gda_word0(index, opcode), q.qpn_word | mlx5_ctrl_word1(0, (uint8_t)ds)),
+            gda_pair(flags, 0)};
 }
 GIC_HD gda_segment gda_raddr(const gda_place &q, uint64_t offset) {
     return {mlx5_be64(q.remote + offset), gda_pair(q.rkey_word, 0)};
@@ -60,13 +79,13 @@ GIC_HD gda_segment gda_inline(uint32_t bytes, uint32_t a, uint32_t b, uint32_t c
 GIC_HD gda_segment gda_atomic(uint64_t add) { return {mlx5_be64(add), 0}; }
 
 // `flags` of all: gda_flags() of fm_ce_se. `at`: offset in the peer's window.
-GIC_DEVICE void gda_write_nop(const gda_place &q, uint64_t index, uint32_t flags) {
+GIC_DEVICE void gda_write_nop(const gda_place &q, uint32_t index, uint32_t flags) {
     q.at(index)[0] = gda_ctrl(q, index, MLX5_OP_NOP, 1, flags);
 }
 
 // RDMA_WRITE or RDMA_READ of local memory by pointer; no bytes is a request without a data segment (a byte
 // count of 0 would mean 2 GiB).
-GIC_DEVICE void gda_write_pointer(const gda_place &q, uint64_t index, uint32_t flags, uint8_t opcode,
+GIC_DEVICE void gda_write_pointer(const gda_place &q, uint32_t index, uint32_t flags, uint8_t opcode,
                                   uint64_t at, uint32_t bytes, uint32_t lkey, uint64_t laddr) {
     gda_segment *seg = q.at(index);
     seg[0] = gda_ctrl(q, index, opcode, bytes ? 3 : 2, flags);
@@ -76,7 +95,7 @@ GIC_DEVICE void gda_write_pointer(const gda_place &q, uint64_t index, uint32_t f
 }
 
 // RDMA_WRITE of a value of 1 to 8 bytes, in memory order in the low end of `value`.
-GIC_DEVICE void gda_write_value(const gda_place &q, uint64_t index, uint32_t flags, uint64_t at,
+GIC_DEVICE void gda_write_value(const gda_place &q, uint32_t index, uint32_t flags, uint64_t at,
                                 uint64_t value, uint32_t bytes) {
     gda_segment *seg = q.at(index);
     seg[0] = gda_ctrl(q, index, MLX5_OP_RDMA_WRITE, 3, flags);
@@ -84,32 +103,50 @@ GIC_DEVICE void gda_write_value(const gda_place &q, uint64_t index, uint32_t fla
     seg[2] = gda_inline(bytes, (uint32_t)value, (uint32_t)(value >> 32), 0);
 }
 
+// The four payload bytes at `at`, in memory order; 0 from `bytes` on.
+GIC_DEVICE uint32_t gda_payload(const uint8_t *src, uint32_t bytes, uint32_t at) {
+    if (at + 4 <= bytes && ((uintptr_t)src & 3) == 0)
+        return *(const uint32_t *)(src + at);
+    uint32_t word = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t byte = at + i < bytes ? src[at + i] : 0;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        word |= byte << (8 * i);
+#else
+        word |= byte << (24 - 8 * i);
+#endif
+    }
+    return word;
+}
+
+struct gda_cold_wqe {
+    // The segments from the third on of an RDMA_WRITE that carries `bytes` of payload.
+    GDA_COLD static void payload(uint8_t *blocks, uint32_t mask, uint32_t index, const uint8_t *src,
+                                 uint32_t bytes) {
+        const gda_place q{blocks, mask, 0, 0, 0};
+        const uint32_t ds = mlx5_inline_ds(2, bytes);
+        *q.at(index, 2) = gda_inline(bytes, gda_payload(src, bytes, 0), gda_payload(src, bytes, 4),
+                                     gda_payload(src, bytes, 8));
+        GIC_ROLLED
+        for (uint32_t i = 3, at = 12; i < ds; i++, at += 16)
+            *q.at(index, i) =
+                gda_segment{gda_pair(gda_payload(src, bytes, at), gda_payload(src, bytes, at + 4)),
+                            gda_pair(gda_payload(src, bytes, at + 8), gda_payload(src, bytes, at + 12))};
+    }
+};
+
 // RDMA_WRITE of `bytes` (1..GDA_INLINE_MAX) copied into the WQE; takes mlx5_ds_blocks(mlx5_inline_ds(2,
 // bytes)).
-GIC_DEVICE void gda_write_inline(const gda_place &q, uint64_t index, uint32_t flags, uint64_t at,
+GIC_DEVICE void gda_write_inline(const gda_place &q, uint32_t index, uint32_t flags, uint64_t at,
                                  const uint8_t *src, uint32_t bytes) {
-    const uint32_t ds = mlx5_inline_ds(2, bytes);
     gda_segment *seg = q.at(index);
-    seg[0] = gda_ctrl(q, index, MLX5_OP_RDMA_WRITE, ds, flags);
+    seg[0] = gda_ctrl(q, index, MLX5_OP_RDMA_WRITE, mlx5_inline_ds(2, bytes), flags);
     seg[1] = gda_raddr(q, at);
-    uint32_t w[4] = {mlx5_be32(bytes | MLX5_INLINE), 0, 0, 0};
-    uint32_t room = 12;
-    uint8_t *to = (uint8_t *)(w + 1);
-    GIC_ROLLED
-    for (uint32_t i = 2; i < ds; i++) {
-        const uint32_t n = bytes < room ? bytes : room;
-        gic::copy(to, src, n);
-        *q.at(index, i) = gda_segment{gda_pair(w[0], w[1]), gda_pair(w[2], w[3])};
-        src += n;
-        bytes -= n;
-        room = 16;
-        to = (uint8_t *)w;
-        w[0] = w[1] = w[2] = w[3] = 0; // padding of the last segment is defined
-    }
+    gda_cold_wqe::payload(q.blocks, q.mask, index, src, bytes);
 }
 
 // ATOMIC_FA of 8 bytes; the old value lands at laddr.
-GIC_DEVICE void gda_write_fetch_add(const gda_place &q, uint64_t index, uint32_t flags, uint64_t at,
+GIC_DEVICE void gda_write_fetch_add(const gda_place &q, uint32_t index, uint32_t flags, uint64_t at,
                                     uint64_t add, uint32_t lkey, uint64_t laddr) {
     gda_segment *seg = q.at(index);
     seg[0] = gda_ctrl(q, index, MLX5_OP_ATOMIC_FA, 4, flags);

@@ -294,10 +294,10 @@ bool Host::Worker::build(Queue &q, const Fields &f, uint64_t immediate) {
         return false;
     }
     const struct gda_peer &peer = fabric_->peers[f.peer];
-    const gda_place to = {
-        q.qp->sq,    q.qp->depth - 1, q.qp->qpn, mlx5_ctrl_word1(q.qp->qpn, 0), mlx5_be32(peer.rkey),
-        peer.window, nullptr,         nullptr}; // it rings by itself
-    const uint64_t at = q.prod_idx, theirs = f.op == Op::get ? f.src : f.dst;
+    const gda_place to = {q.qp->sq, q.qp->depth - 1, mlx5_ctrl_word1(q.qp->qpn, 0), mlx5_be32(peer.rkey),
+                          peer.window};
+    const uint32_t at = (uint32_t)q.prod_idx;
+    const uint64_t theirs = f.op == Op::get ? f.src : f.dst;
     const uint32_t flags = gda_flags(q.fence ? MLX5_CTRL_FENCE : 0);
     if (is_atomic) {
         // A signal's old value interests nobody: it lands in the slot behind the agents'.

@@ -25,7 +25,8 @@ struct KernelReport {
 } // namespace gic
 
 template <class W, class H>
-__global__ void gic_kernel(H h, typename W::Params p, uint32_t agents, gic::KernelReport report) {
+__global__ void gic_kernel(const __grid_constant__ H h, const __grid_constant__ typename W::Params p,
+                           uint32_t agents, gic::KernelReport report) {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const gic::Self self{warp * gridDim.x + blockIdx.x, agents, h.lanes == 1 ? 0 : lane, h.lanes};
     if (self.agent >= agents || lane >= h.lanes)
