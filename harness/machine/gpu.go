@@ -28,9 +28,13 @@ type GPU struct {
 	Temperature float64   `json:"temperature,omitempty"` // degrees Celsius
 	Persistence bool      `json:"persistence"`
 	MIG         bool      `json:"mig"`
+	ECC         bool      `json:"ecc"`
+	ECCErrors   uint64    `json:"ecc_errors,omitempty"` // uncorrected ones since the driver was loaded
+	MPS         string    `json:"mps,omitempty"`        // folder in which a control daemon of MPS answers; "" is none
 	ComputeMode string    `json:"compute_mode,omitempty"`
 	PCIe        PCIeLink  `json:"pcie"`
 	NVLinks     int       `json:"nvlinks"` // active ones
+	NVLink      *NVLink   `json:"nvlink,omitempty"`
 	NUMANode    int       `json:"numa_node"`
 	Peers       []GPULink `json:"peers,omitempty"`
 	sysfs       string    // real path below /sys/devices
@@ -42,6 +46,15 @@ type PCIeLink struct {
 	GenMax   int `json:"gen_max,omitempty"`
 	Width    int `json:"width,omitempty"`
 	WidthMax int `json:"width_max,omitempty"`
+}
+
+// NVLink is the state of a GPU's NVLinks.
+type NVLink struct {
+	Present int    `json:"present"` // links that the driver knows
+	Active  int    `json:"active"`
+	Down    []int  `json:"down,omitempty"` // those present that are not active
+	Version uint32 `json:"version,omitempty"`
+	Remote  string `json:"remote,omitempty"` // what is at the other ends: switch, gpu, ... ("mixed" when they differ)
 }
 
 // GPULink is how one GPU reaches another: over PCIe by the words of nvidia-smi topo, and whether over NVLink.
@@ -167,6 +180,15 @@ func (r Reader) gpu(lib nvml.Interface, index int, d nvml.Device, n *notes) GPU 
 	if cur, _, ret := d.GetMigMode(); ret != nvml.ERROR_NOT_SUPPORTED && ok("mig", ret) {
 		g.MIG = cur == nvml.DEVICE_MIG_ENABLE
 	}
+	if cur, _, ret := d.GetEccMode(); ret != nvml.ERROR_NOT_SUPPORTED && ok("ecc", ret) {
+		g.ECC = cur == nvml.FEATURE_ENABLED
+	}
+	if g.ECC {
+		if n, ret := d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC); ok("ecc errors", ret) {
+			g.ECCErrors = n
+		}
+	}
+	g.MPS = r.mps()
 	if m, ret := d.GetComputeMode(); ok("compute mode", ret) {
 		g.ComputeMode = computeMode(m)
 	}
@@ -184,10 +206,8 @@ func (r Reader) gpu(lib nvml.Interface, index int, d nvml.Device, n *notes) GPU 
 			*l.to = v
 		}
 	}
-	for l := range int(nvml.NVLINK_MAX_LINKS) {
-		if state, ret := d.GetNvLinkState(l); ret == nvml.SUCCESS && state == nvml.FEATURE_ENABLED {
-			g.NVLinks++
-		}
+	if g.NVLink = nvlink(d); g.NVLink != nil {
+		g.NVLinks = g.NVLink.Active
 	}
 	if pci, ret := d.GetPciInfo(); ok("pci", ret) {
 		g.PCI = fmt.Sprintf("%04x:%02x:%02x.0", pci.Domain, pci.Bus, pci.Device)
@@ -197,6 +217,61 @@ func (r Reader) gpu(lib nvml.Interface, index int, d nvml.Device, n *notes) GPU 
 		}
 	}
 	return g
+}
+
+// nvlink reads the links of a GPU; nil when it has none.
+func nvlink(d nvml.Device) *NVLink {
+	var n NVLink
+	for l := range int(nvml.NVLINK_MAX_LINKS) {
+		state, ret := d.GetNvLinkState(l)
+		if ret != nvml.SUCCESS {
+			continue
+		}
+		n.Present++
+		if state != nvml.FEATURE_ENABLED {
+			n.Down = append(n.Down, l)
+			continue
+		}
+		n.Active++
+		if v, ret := d.GetNvLinkVersion(l); ret == nvml.SUCCESS {
+			n.Version = v
+		}
+		if kind, ret := d.GetNvLinkRemoteDeviceType(l); ret == nvml.SUCCESS {
+			word := remoteWord(kind)
+			if n.Remote != "" && n.Remote != word {
+				word = "mixed"
+			}
+			n.Remote = word
+		}
+	}
+	if n.Present == 0 {
+		return nil
+	}
+	return &n
+}
+
+func remoteWord(kind nvml.IntNvLinkDeviceType) string {
+	switch kind {
+	case nvml.NVLINK_DEVICE_TYPE_GPU:
+		return "gpu"
+	case nvml.NVLINK_DEVICE_TYPE_SWITCH:
+		return "switch"
+	case nvml.NVLINK_DEVICE_TYPE_IBMNPU:
+		return "npu"
+	}
+	return "unknown"
+}
+
+// mps is the folder of a control daemon of CUDA's Multi-Process Service that this process' children would meet.
+func (r Reader) mps() string {
+	dir := "/tmp/nvidia-mps"
+	if own := r.env("CUDA_MPS_PIPE_DIRECTORY"); own != "" {
+		dir = own
+	}
+	if r.exists(dir + "/control") {
+		return dir
+	}
+	return ""
 }
 
 // eventReasons asks for what holds the clocks down. Drivers before 535 lack the function, and calling one that

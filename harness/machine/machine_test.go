@@ -57,11 +57,19 @@ func h200(bus uint32, links int) *mock.Device {
 		GetTemperatureFunc:               func(nvml.TemperatureSensors) (uint32, nvml.Return) { return 33, nvml.SUCCESS },
 		GetPersistenceModeFunc:           func() (nvml.EnableState, nvml.Return) { return nvml.FEATURE_ENABLED, nvml.SUCCESS },
 		GetMigModeFunc:                   func() (int, int, nvml.Return) { return 0, 0, nvml.ERROR_NOT_SUPPORTED },
-		GetComputeModeFunc:               func() (nvml.ComputeMode, nvml.Return) { return nvml.COMPUTEMODE_DEFAULT, nvml.SUCCESS },
-		GetCurrPcieLinkGenerationFunc:    num(5),
-		GetMaxPcieLinkGenerationFunc:     num(5),
-		GetCurrPcieLinkWidthFunc:         num(16),
-		GetMaxPcieLinkWidthFunc:          func() (int, nvml.Return) { return 0, nvml.ERROR_UNKNOWN },
+		GetEccModeFunc: func() (nvml.EnableState, nvml.EnableState, nvml.Return) {
+			return nvml.FEATURE_ENABLED, nvml.FEATURE_ENABLED, nvml.SUCCESS
+		},
+		GetTotalEccErrorsFunc: func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) { return 3, nvml.SUCCESS },
+		GetNvLinkVersionFunc:  func(int) (uint32, nvml.Return) { return 4, nvml.SUCCESS },
+		GetNvLinkRemoteDeviceTypeFunc: func(int) (nvml.IntNvLinkDeviceType, nvml.Return) {
+			return nvml.NVLINK_DEVICE_TYPE_SWITCH, nvml.SUCCESS
+		},
+		GetComputeModeFunc:            func() (nvml.ComputeMode, nvml.Return) { return nvml.COMPUTEMODE_DEFAULT, nvml.SUCCESS },
+		GetCurrPcieLinkGenerationFunc: num(5),
+		GetMaxPcieLinkGenerationFunc:  num(5),
+		GetCurrPcieLinkWidthFunc:      num(16),
+		GetMaxPcieLinkWidthFunc:       func() (int, nvml.Return) { return 0, nvml.ERROR_UNKNOWN },
 		GetNvLinkStateFunc: func(l int) (nvml.EnableState, nvml.Return) {
 			if l >= 18 {
 				return 0, nvml.ERROR_INVALID_ARGUMENT
@@ -127,15 +135,59 @@ func TestGPU(t *testing.T) {
 		Capability: "9.0", Memory: 150 << 30, BAR1: 256 << 30, SMClock: 1785e6, SMClockMax: 1980e6, MemClock: 3201e6, MemClockMax: 3201e6,
 		Throttle: []string{"power cap", "unknown 0x100000"}, Power: 118.5, PowerLimit: 700, Temperature: 33, Persistence: true,
 		ComputeMode: "default", PCIe: PCIeLink{Gen: 5, GenMax: 5, Width: 16}, NVLinks: 18, NUMANode: 0,
+		NVLink: &NVLink{Present: 18, Active: 18, Version: 4, Remote: "switch"}, ECC: true, ECCErrors: 3,
 		Peers: []GPULink{{1, SYS, true}}}
 	if d := cmp.Diff(want, got[0], cmpopts.IgnoreUnexported(GPU{})); d != "" {
 		t.Errorf("gpu 0 (-want +got):\n%s", d)
+	}
+	if n := got[1].NVLink; n == nil || n.Active != 0 || len(n.Down) != 18 || n.Version != 0 || n.Remote != "" {
+		t.Errorf("gpu 1: NVLink %+v, expected 18 that are down", n)
 	}
 	if got[1].NVLinks != 0 || got[1].NUMANode != -1 {
 		t.Errorf("gpu 1: %d NVLinks, node %d", got[1].NVLinks, got[1].NUMANode)
 	}
 	if text := strings.Join(n.list, "\n"); !strings.Contains(text, "gpu 0 pcie max width: code ") {
 		t.Errorf("the unread width is not named: %s", text)
+	}
+}
+
+// Links of one GPU may lead to different ends, and a GPU may have none.
+func TestNVLinkStates(t *testing.T) {
+	d := h200(0x3d, 4)
+	d.GetNvLinkRemoteDeviceTypeFunc = func(l int) (nvml.IntNvLinkDeviceType, nvml.Return) {
+		return map[bool]nvml.IntNvLinkDeviceType{true: nvml.NVLINK_DEVICE_TYPE_GPU, false: nvml.NVLINK_DEVICE_TYPE_SWITCH}[l == 2], nvml.SUCCESS
+	}
+	n := nvlink(d)
+	if n.Active != 4 || n.Present != 18 || n.Remote != "mixed" || len(n.Down) != 14 || n.Down[0] != 4 {
+		t.Errorf("%+v, expected 4 of 18 active with mixed ends", n)
+	}
+	d.GetNvLinkStateFunc = func(int) (nvml.EnableState, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED }
+	if n := nvlink(d); n != nil {
+		t.Errorf("a GPU without NVLink: %+v", n)
+	}
+}
+
+func TestMPSDaemon(t *testing.T) {
+	root := t.TempDir()
+	for _, dir := range []string{"tmp/nvidia-mps", "run/mps"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := Reader{Root: root, Getenv: func(string) string { return "" }}
+	if got := r.mps(); got != "" {
+		t.Errorf("no daemon: %q", got)
+	}
+	if err := os.WriteFile(filepath.Join(root, "tmp/nvidia-mps/control"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.mps(); got != "/tmp/nvidia-mps" {
+		t.Errorf("daemon at the usual place: %q", got)
+	}
+	// The variable says where the children look, whatever runs elsewhere.
+	r.Getenv = func(string) string { return "/run/mps" }
+	if got := r.mps(); got != "" {
+		t.Errorf("none where the variable points: %q", got)
 	}
 }
 
@@ -298,7 +350,8 @@ func TestSample(t *testing.T) {
 	got := server(t).Sample()
 	want := map[string]any{"cpus_allowed": 4, "cpus": 2.5, "load1": 3.5, "runnable_threads": 5, "cpu_frequency_min": 2e9,
 		"cpu_frequency_max": 3.8e9, "governor": "performance on 0-2, powersave on 6", "gpu_sm_clock": []float64{1785e6},
-		"gpu_mem_clock": []float64{3201e6}, "gpu_temperature": []float64{33}, "gpu_throttle": []string{"power cap, unknown 0x100000"}}
+		"gpu_mem_clock": []float64{3201e6}, "gpu_temperature": []float64{33}, "gpu_throttle": []string{"power cap, unknown 0x100000"},
+		"gpu_power": []float64{118.5}, "gpu_pcie_gen": []int{5}}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("sample (-want +got):\n%s", d)
 	}

@@ -19,7 +19,8 @@ var nvmlOnce = sync.OnceValue(func() nvml.Interface {
 
 // Sample reads what may move between two samples: CPUs this process may use, load, clocks. Keys: cpus (time this
 // process gets, in CPUs), cpus_allowed, load1, runnable_threads (of the whole machine), cpu_frequency_min/max,
-// governor, gpu_sm_clock, gpu_mem_clock, gpu_throttle, gpu_temperature (lists by device index). A key that
+// governor, gpu_sm_clock, gpu_mem_clock, gpu_throttle, gpu_temperature, gpu_power, gpu_pcie_gen (lists by device index; a link that
+// idles may be at a lower generation). A key that
 // cannot be read is absent.
 func Sample() map[string]any { return Reader{NVML: nvmlOnce()}.Sample() }
 
@@ -60,6 +61,7 @@ func (r Reader) sampleGPUs(out map[string]any) {
 		return
 	}
 	sm, mem, temp := make([]float64, count), make([]float64, count), make([]float64, count)
+	power, gen := make([]float64, count), make([]int, count)
 	why := make([]string, count)
 	for i := range count {
 		d, ret := r.NVML.DeviceGetHandleByIndex(i)
@@ -75,9 +77,16 @@ func (r Reader) sampleGPUs(out map[string]any) {
 		if t, ret := d.GetTemperature(nvml.TEMPERATURE_GPU); ret == nvml.SUCCESS {
 			temp[i] = float64(t)
 		}
+		if mw, ret := d.GetPowerUsage(); ret == nvml.SUCCESS {
+			power[i] = float64(mw) / 1e3
+		}
+		if v, ret := d.GetCurrPcieLinkGeneration(); ret == nvml.SUCCESS {
+			gen[i] = v
+		}
 		if bits, ret := eventReasons(r.NVML, d); ret == nvml.SUCCESS {
 			why[i] = strings.Join(throttle(bits), ", ")
 		}
 	}
 	out["gpu_sm_clock"], out["gpu_mem_clock"], out["gpu_temperature"], out["gpu_throttle"] = sm, mem, temp, why
+	out["gpu_power"], out["gpu_pcie_gen"] = power, gen
 }

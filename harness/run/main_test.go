@@ -37,6 +37,7 @@ func testPorts() func() map[string]uint64 {
 // The test binary is also the rank process, and, for launches, the whole of `gic run`.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == RankArg {
+		samples := 0
 		os.Exit(RankMain(RankOptions{
 			Workloads: testWorkloads(),
 			Open: func(name, plugin string) (backends.Backend, error) {
@@ -48,8 +49,11 @@ func TestMain(m *testing.M) {
 				}
 				return nil, fmt.Errorf("backend %s is not known", name)
 			},
-			Sample: func() map[string]any { return map[string]any{"pid": os.Getpid()} },
-			Ports:  testPorts(),
+			Sample: func() map[string]any {
+				samples++
+				return map[string]any{"pid": os.Getpid(), "gpu_sm_clock": samples}
+			},
+			Ports: testPorts(),
 		}))
 	}
 	if len(os.Args) > 1 && os.Args[1] == "gic-run" {

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,6 +65,7 @@ func readOrder() (startOrder, error) {
 type rank struct {
 	opt    *RankOptions
 	moved  map[string]uint64 // by the RDMA ports during the last run
+	before map[string]any    // the GPUs' clocks before it
 	order  startOrder
 	c      *conn
 	ctx    context.Context // ends at the stop word
@@ -230,7 +233,7 @@ func (r *rank) close() {
 // while a peer still writes to it.
 func (r *rank) point(p workloads.Point) *pointResult {
 	res := &pointResult{}
-	r.moved = nil
+	r.moved, r.before = nil, nil
 	stage := ""
 	err := guard(func() error {
 		var job workloads.Job
@@ -261,6 +264,7 @@ func (r *rank) point(p workloads.Point) *pointResult {
 				debug.SetGCPercent(-1)
 				return nil
 			}},
+			{"sample", func() error { r.before = r.clocks(); return nil }},
 			{"barrier before run", func() error { return (*comm)(r).Barrier(r.ctx) }},
 			{"run", func() (err error) { res.Series, err = r.session.Run(in); return err }},
 			{"barrier after run", func() error { return (*comm)(r).Barrier(r.ctx) }},
@@ -325,11 +329,25 @@ func (r *rank) ports() map[string]uint64 {
 	return r.opt.Ports()
 }
 
+// clocks are the GPUs' facts of a sample, to stand beside those after the run.
+func (r *rank) clocks() map[string]any {
+	m := map[string]any{}
+	if r.opt.Sample != nil {
+		for k, v := range r.opt.Sample() {
+			if strings.HasPrefix(k, "gpu_") {
+				m[k+"_before"] = v
+			}
+		}
+	}
+	return m
+}
+
 func (r *rank) sample() []byte {
 	m := map[string]any{}
 	if r.opt.Sample != nil {
 		m = r.opt.Sample()
 	}
+	maps.Copy(m, r.before)
 	if n := allowedCPUs(); n > 0 {
 		m["cpus"] = n
 	}

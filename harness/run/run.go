@@ -74,7 +74,8 @@ type RankOptions struct {
 	Workloads map[string]workloads.Workload
 	// Open finds a backend by name and by what Options.Plugin gave for it.
 	Open func(name, plugin string) (backends.Backend, error)
-	// Sample gives facts of this machine at the sample (CPU frequency, clocks) for record.Case.Host; may be nil.
+	// Sample gives facts of this machine at the sample (CPU frequency, clocks) for record.Case.Host; may be nil. It is
+	// asked before a run, too: of that the keys gpu_* are kept, as gpu_*_before.
 	Sample func() map[string]any
 	// Ports snapshots the counters of the RDMA ports; what moved during a run becomes record.Case.Host's
 	// "rdma_ports". May be nil, and empty where there is no device.

@@ -62,6 +62,13 @@ func TestRunGivesARecordPerPoint(t *testing.T) {
 	if d := cmp.Diff([]string{"64", "8", "1K"}, order); d != "" {
 		t.Errorf("points not in the planned order (-want +got):\n%s", d)
 	}
+	// The clocks are looked at before and after each run.
+	for i, c := range got {
+		before, _ := c.Host["gpu_sm_clock_before"].(float64)
+		if after := c.Host["gpu_sm_clock"].(float64); before < 1 || after != before+1 {
+			t.Errorf("record %d: clocks %v before and %v after", i, c.Host["gpu_sm_clock_before"], after)
+		}
+	}
 	// One set of processes swept all points.
 	if got[0].Host["pid"] != got[2].Host["pid"] {
 		t.Errorf("points were measured in different processes")
