@@ -75,8 +75,8 @@ func (q Conditions) WithDefaults() Conditions {
 	return out
 }
 
-// with replaces conditions: key, value, key, value...
-func (q Conditions) with(pairs ...string) Conditions {
+// With replaces conditions: key, value, key, value...
+func (q Conditions) With(pairs ...string) Conditions {
 	if len(pairs) == 0 {
 		return q
 	}

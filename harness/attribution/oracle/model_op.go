@@ -30,7 +30,7 @@ func (c *calc) issueTime() (float64, string) {
 	}
 	v, formula := c.use("issue"), "issue"
 	if more := c.inlineSegments(); more > 0 {
-		c.out.Conditions = c.q.with("segments", ftoa(more))
+		c.out.Conditions = c.q.With("segments", ftoa(more))
 		c.q = c.out.Conditions
 		v, formula = v+more*c.use("issue_segment"), formula+" + segments * issue_segment"
 	}

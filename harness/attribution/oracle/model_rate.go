@@ -116,7 +116,7 @@ func (c *calc) perQueue(name string, least float64) bound {
 
 // goodput at a size: what the rate gives, or the link with a header per packet.
 func (c *calc) goodput(size float64, rate bound) (float64, string) {
-	c.q = c.q.with("size", ftoa(size))
+	c.q = c.q.With("size", ftoa(size))
 	packets := math.Max(1, math.Ceil(size/c.use("mtu")))
 	link := bound{c.use("link") / (size + c.use("header")*packets), "link / (size + header * ceil(size / mtu))"}
 	b := rate.lower(link)
@@ -126,7 +126,7 @@ func (c *calc) goodput(size float64, rate bound) (float64, string) {
 // smallRate is the message rate with the smallest payload, whatever the query's.
 func (c *calc) smallRate() bound {
 	q := c.q
-	c.q = q.with("size", "8")
+	c.q = q.With("size", "8")
 	b := c.rate()
 	c.q = q
 	return b

@@ -96,6 +96,21 @@ func (p *Platform) Predict(q Query) *Prediction {
 	return r
 }
 
+// Lookup gives constants by name, in base units, for a model that is not Predict's. reason says why one of them has
+// no value under the conditions.
+func (p *Platform) Lookup(q Conditions, names ...string) (values map[string]float64, used []*Use, reason string) {
+	out := &Prediction{}
+	c := &calc{platform: p, out: out, q: q.complete(p, "")}
+	values = map[string]float64{}
+	for _, name := range names {
+		values[name] = c.use(name)
+	}
+	return values, out.Used, c.reason
+}
+
+// Has says whether there is a constant of that name for the conditions, valid or not.
+func (p *Platform) Has(q Conditions, name string) bool { return p.find(name, q.complete(p, "")) != nil }
+
 // calc is one evaluation: it looks up constants, remembers them, and stops at the first reason against a
 // prediction.
 type calc struct {
@@ -116,7 +131,7 @@ func (c *calc) dead() bool { return c.reason != "" }
 
 // has says whether the platform has a constant of that name for the conditions.
 func (c *calc) has(name string, with ...string) bool {
-	return c.platform.find(name, c.q.with(with...)) != nil
+	return c.platform.find(name, c.q.With(with...)) != nil
 }
 
 // use returns the value of a constant, 1 after a reason against the prediction. Pairs in with ("cpu", "warm")
@@ -125,7 +140,7 @@ func (c *calc) use(name string, with ...string) float64 {
 	if c.dead() {
 		return 1
 	}
-	q := c.q.with(with...)
+	q := c.q.With(with...)
 	k := c.platform.find(name, q)
 	if k == nil {
 		c.none("%s has no constant %s%s%s", c.platform.Name, name, c.platform.wanted(name, q), c.platform.why(name, q))

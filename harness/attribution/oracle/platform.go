@@ -88,7 +88,7 @@ var constantNames = map[string]string{
 	"issue_cycles": "cycles", "issue_base": "s", "put_completion_cycles": "cycles", "put_completion_base": "s",
 	"scoped": "s", "scoped_queue": "s", "scoped_rtt": "s",
 	"wqe": "s", "doorbell_wqe": "s", "lock": "s", "slot": "s", "warp": "s",
-	"qp_rate": "msg/s", "sm_rate": "msg/s", "nic_rate": "msg/s", "stack_rate": "msg/s", "connection_rate": "msg/s",
+	"qp_rate": "msg/s", "sm_rate": "msg/s", "nic_rate": "msg/s", "stack_rate": "msg/s", "connection_rate": "msg/s", "duplex_rate": "msg/s",
 	"link": "B/s", "header": "B", "mtu": "B", "onset": "QPs", "exponent": "1",
 }
 

@@ -71,6 +71,7 @@ func deriveIB(d *deriver) {
 	notices(d)
 	workers(d)
 	rates(d)
+	connections(d, "carried over from P-H100, the same NIC and link: ")
 	wire(d, "P-IB|Table 2||link")
 }
 
@@ -236,11 +237,19 @@ func deriveH100(d *deriver) {
 	d.from("connection_rate", merge(minigda, sel{"role": "both", "burst": "32"}), "Mmsg/s", "goodput / 8 B at 4,096 QPs", merge(burst, valid{"active": "4096"}),
 		[]string{"P-H100|Fig. 10|minigda role=both size=8|goodput"}, func(v []float64) float64 { return v[0] / 8 })
 	d.as("connection_rate", merge(minigda, sel{"burst": "8192"}), "Mmsg/s", "flat", merge(small, valid{"active": "1024..4096"}), "P-H100|Fig. 10|minigda burst=8192|message_rate_low")
-	alltoall := sel{"pattern": "alltoall"}
-	when := valid{"active": "1..3000", "burst": "32"}
-	d.as("onset", alltoall, "QPs", "fitted by the paper with 128 PEs", when, "P-H100|Fig. 10|minigda pattern=alltoall|onset_active")
-	d.from("exponent", alltoall, "1", "ln(1 - loss) / ln(onset / 3000)", when, []string{"P-H100|Fig. 10|minigda pattern=alltoall|rate_loss", "P-H100|Fig. 10|minigda pattern=alltoall|onset_active"},
-		func(v []float64) float64 { return math.Log(1-v[0]) / math.Log(v[1]/3000) })
+	connections(d, "")
 	d.as("nic_rate", nil, "Mmsg/s", "host thread rings for WQEs that the GPU built, 16 QPs", small, "P-H100|text, rate|minigda doorbell=host-thread|message_rate")
 	wire(d, "P-H100|Table 2||link")
+}
+
+// connections is what many active connections cost a NIC of 200 Gb/s.
+func connections(d *deriver, carried string) {
+	alltoall := sel{"pattern": "alltoall"}
+	when := valid{"active": "1..3000"}
+	d.as("onset", alltoall, "QPs", carried+"fitted by the paper with 128 PEs", when, "P-H100|Fig. 10|minigda pattern=alltoall|onset_active")
+	d.from("exponent", alltoall, "1", carried+"ln(1 - loss) / ln(onset / 3000)", when,
+		[]string{"P-H100|Fig. 10|minigda pattern=alltoall|rate_loss", "P-H100|Fig. 10|minigda pattern=alltoall|onset_active"},
+		func(v []float64) float64 { return math.Log(1-v[0]) / math.Log(v[1]/3000) })
+	d.as("duplex_rate", alltoall, "Mmsg/s", carried+"of a NIC that sends and receives alike, with few connections", nil,
+		"P-H100|Fig. 10|minigda active=few role=both|message_rate")
 }

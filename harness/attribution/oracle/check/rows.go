@@ -150,12 +150,13 @@ func conditions(h *record.Header, c *record.Case, table string) oracle.Condition
 type caption struct {
 	table, backend, key, value string
 	proxies                    bool
+	pattern                    string
 	why                        string
 }
 
 var captions = []caption{
 	{table: "Table 3", key: "cpu", value: "cold", proxies: true, why: "its figures are those of the cold columns of Table 9"},
-	{table: "Fig. 10", key: "burst", value: "32", why: "32 writes per connection visit unless varied"},
+	{table: "Fig. 10", key: "burst", value: "32", pattern: "pairs", why: "32 writes per connection visit unless varied"},
 	{table: "Table 13", backend: "nvshmem", key: "threads", value: "saturating", why: "the table is of ceilings"},
 	{table: "text, payload", backend: "minigda", key: "threads", value: "saturating", why: "the sweep is of the best goodput"},
 	{table: "text, rate", backend: "minigda", key: "threads", value: "saturating", why: "the figures are ceilings"},
@@ -163,7 +164,8 @@ var captions = []caption{
 
 func (x *caption) matches(table string, c *record.Case, q oracle.Conditions) bool {
 	proxy := c.Backend == "miniproxy" || q["path"] == "proxy" || q["path"] == "ibrc"
-	return strings.HasPrefix(table, x.table) && (x.backend == "" || x.backend == c.Backend) && (!x.proxies || proxy) && q[x.key] == ""
+	return strings.HasPrefix(table, x.table) && (x.backend == "" || x.backend == c.Backend) && (!x.proxies || proxy) &&
+		(x.pattern == "" || x.pattern == q["pattern"]) && q[x.key] == ""
 }
 
 // addQueues counts the queues that a completion of all of them polls, where the row says them.

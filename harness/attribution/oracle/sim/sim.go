@@ -61,6 +61,8 @@ type Segment struct {
 type Thread struct {
 	Node    int
 	Program []Segment
+	// Next, if not nil, gives the program piece by piece instead: a large one need not exist at once.
+	Next func() (Segment, bool)
 	// Poisson > 0: messages come at random with this rate, whatever posting costs (an open queue).
 	Poisson float64
 }
@@ -122,8 +124,10 @@ type node struct {
 // thread is a Thread at work.
 type thread struct {
 	node    int32
-	program []Segment
-	done    int32 // messages of the first segment already posted
+	program []Segment // what comes behind the current one
+	more    func() (Segment, bool)
+	current Segment
+	done    int32 // messages of the current segment already posted
 	ready   int32 // messages behind the next doorbell
 	posted  uint64
 	// completions, in order: their number and the times of the last Depth ones
@@ -151,6 +155,7 @@ type simulation struct {
 	firstNode, firstWorker        int32 // sources: threads, then nodes, then workers
 	perMessage, perReceived, word Time
 	res                           *Result
+	err                           error // of a program
 }
 
 // Run simulates.
@@ -161,8 +166,8 @@ func Run(cfg *Config) (*Result, error) {
 	}
 	for {
 		at, source, ok := s.heap.top()
-		if !ok {
-			return s.res, nil
+		if !ok || s.err != nil {
+			return s.res, s.err
 		}
 		if s.res.Events++; cfg.Limit > 0 && s.res.Events > cfg.Limit {
 			return nil, fmt.Errorf("more than %d events at %.6g s", cfg.Limit, at.Seconds())
@@ -221,13 +226,8 @@ func (s *simulation) begin(id int32, of *Thread) error {
 	if of.Node < 0 || of.Node >= s.cfg.Nodes {
 		return fmt.Errorf("thread %d is on node %d of %d", id, of.Node, s.cfg.Nodes)
 	}
-	for _, seg := range of.Program {
-		if seg.Peer < 0 || int(seg.Peer) >= s.cfg.Nodes || seg.Count < 0 || seg.Bytes < 0 {
-			return fmt.Errorf("thread %d sends %d messages of %d bytes to node %d of %d", id, seg.Count, seg.Bytes, seg.Peer, s.cfg.Nodes)
-		}
-	}
 	t := &s.threads[id]
-	t.node, t.program = int32(of.Node), of.Program
+	t.node, t.program, t.more = int32(of.Node), of.Program, of.Next
 	if of.Poisson > 0 {
 		t.rate, t.poisson = of.Poisson, rand.New(rand.NewPCG(s.cfg.Seed, uint64(id)))
 	}
@@ -238,7 +238,31 @@ func (s *simulation) begin(id int32, of *Thread) error {
 		t.times = make([]Time, depth)
 	}
 	s.next(id, t, 0)
-	return nil
+	return s.err
+}
+
+// advance makes the next segment that has messages the current one; false at the end of the program.
+func (s *simulation) advance(id int32, t *thread) bool {
+	for t.left() == 0 {
+		switch {
+		case t.more != nil:
+			seg, ok := t.more()
+			if !ok {
+				return false
+			}
+			t.current = seg
+		case len(t.program) > 0:
+			t.current, t.program = t.program[0], t.program[1:]
+		default:
+			return false
+		}
+		t.done = 0
+		if seg := &t.current; seg.Peer < 0 || int(seg.Peer) >= s.cfg.Nodes || seg.Count < 0 || seg.Bytes < 0 {
+			s.err = fmt.Errorf("thread %d sends %d messages of %d bytes to node %d of %d", id, seg.Count, seg.Bytes, seg.Peer, s.cfg.Nodes)
+			return false
+		}
+	}
+	return true
 }
 
 // onLink is how long a message occupies a link.
@@ -256,10 +280,7 @@ func (s *simulation) onLink(bytes int32) Time {
 
 // next plans a thread's next doorbell (or hand-off) from `now`, when it begins to build it.
 func (s *simulation) next(id int32, t *thread, now Time) {
-	for len(t.program) > 0 && t.left() == 0 {
-		t.program, t.done = t.program[1:], 0
-	}
-	if len(t.program) == 0 {
+	if !s.advance(id, t) {
 		return
 	}
 	switch {
@@ -287,10 +308,10 @@ func (s *simulation) next(id int32, t *thread, now Time) {
 	s.heap.push(at, id)
 }
 
-// left are the messages of the first segment that are not posted.
+// left are the messages of the current segment that are not posted.
 func (t *thread) left() int32 {
-	n := t.program[0].Count - t.done
-	if t.program[0].Signal {
+	n := t.current.Count - t.done
+	if t.current.Signal {
 		n++
 	}
 	return n
@@ -298,7 +319,7 @@ func (t *thread) left() int32 {
 
 // take is the next message of a thread's program.
 func (t *thread) take(id int32) message {
-	seg := &t.program[0]
+	seg := &t.current
 	m := message{thread: id, peer: seg.Peer, bytes: seg.Bytes}
 	if t.done == seg.Count {
 		m.bytes, m.signal = 8, true
