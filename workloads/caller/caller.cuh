@@ -35,10 +35,13 @@ struct caller_workload {
     enum Variant : uint32_t { ABSENT, DORMANT, SEND, WAIT, VARIANTS };
     static constexpr uint32_t INPUTS = 64; // different values that threads begin with
     static constexpr float C = -1.9f;
+    static constexpr uint32_t THREADS_MAX = 256;
+    static constexpr uint32_t BOUND = 8; // blocks per multiprocessor that a bounded kernel is compiled for
 
     struct Params {
         uint32_t sends, peer; // does this rank send, and to whom
         uint32_t work, live, blocks, threads, iterations;
+        uint32_t bound;           // on a CUDA device: BOUND, or 1 for the registers that the compiler likes
         uint32_t bytes, messages; // per block
         uint32_t rounds, warmup, variants;
         uint64_t src, dst, stride, sums; // sums: a window word per variant, what its results add up to
@@ -61,6 +64,7 @@ struct caller_workload {
         p->peer = in.u32("peer");
         p->work = in.u32("work");
         p->live = in.u32("live");
+        p->bound = in.u32("bound");
         p->blocks = in.u32("blocks");
         p->threads = in.u32("threads");
         p->iterations = in.u32("iterations");
@@ -75,7 +79,8 @@ struct caller_workload {
         if (int rc = in.check())
             return rc;
         if (p->work > STREAM || p->peer >= nranks || p->blocks == 0 || p->threads == 0 ||
-            p->iterations == 0 || p->rounds == 0 ||
+            p->iterations == 0 || p->rounds == 0 || p->threads > THREADS_MAX ||
+            (p->bound != 1 && p->bound != BOUND) ||
             (p->live != 8 && p->live != 16 && p->live != 32 && p->live != 64))
             return gic::fail(-EINVAL,
                              "caller: work=%u peer=%u blocks=%u threads=%u iterations=%u rounds=%u live=%u",

@@ -35,7 +35,7 @@ func (Workload) Method() string {
 Four variants: absent has no communication code; dormant has it behind a branch that nobody takes; in send one agent (a thread, or a warp where the backend posts by warps) per block posts the messages, and the block works; in send_wait the block's work starts when the agent's flush has returned. The last three are the same binary.
 absent, dormant, send, send_wait: time from the first block's first to the last block's last instruction, by globaltimer, one sample per round. A round runs every variant once, each time in another order; what send left open is completed after the timed part.
 kept_dormant, kept_send, kept_wait: throughput relative to absent in the same round, absent's time by the variant's; 1 minus it is the lost throughput. Where the NIC is an engine on the GPU it is resident in every variant, absent included; the fact alone is absent's time without it.
-On a CUDA device the facts give registers and local memory (spills) per thread and the blocks of one multiprocessor, as compiled, for absent and for the others. On threads of this machine a block is one thread that does the work of all its threads.`
+On a CUDA device the facts give registers and local memory (spills) per thread and the blocks of one multiprocessor, as compiled, for absent and for the others; with bound=8 the compiler keeps to the registers that 8 resident blocks of 256 threads leave each thread, and spills the rest. On threads of this machine a block is one thread that does the work of all its threads.`
 }
 
 // The variants, in the device half's order, and the most rounds of which every sample is kept.
@@ -61,7 +61,8 @@ func (Workload) Axes() []workloads.Axis {
 		key("messages", "1", "0..1024", "messages of a block; 0: absent and dormant only"),
 		key("size", "8", "1..1048576", "payload bytes of one message"),
 		key("blocks", "1", "1..16384", "blocks of the kernel, each with one sender"),
-		key("threads", "256", "32..1024", "threads of a block, a multiple of 32"),
+		key("threads", "256", "32..256", "threads of a block, a multiple of 32"),
+		key("bound", "1", "1|8", "resident blocks per multiprocessor that the kernels are compiled for, on a CUDA device; 1: registers as the compiler likes"),
 		key("iterations", "1024", "1..16777216", "multiply-adds per value"),
 		key("rounds", "10", "1..10000", "times each variant runs"),
 		key("warmup", "2", "0..10000", "rounds before, not timed"),
@@ -76,6 +77,7 @@ type job struct {
 	live, messages, size      int
 	blocks, threads           int
 	iterations, rounds, drops int
+	bound                     int
 	bytes                     uint64
 	sums                      window.Words
 	source, target            window.Slots
@@ -111,6 +113,9 @@ func (j *job) parse() error {
 	if _, err := p.OneOf("live", "8", "16", "32", "64"); err != nil {
 		return err
 	}
+	if _, err := p.OneOf("bound", "1", "8"); err != nil {
+		return err
+	}
 	for _, a := range []struct {
 		axis      string
 		low, high int
@@ -120,7 +125,8 @@ func (j *job) parse() error {
 		{"messages", 0, 1024, &j.messages},
 		{"size", 1, 1 << 20, &j.size},
 		{"blocks", 1, 16384, &j.blocks},
-		{"threads", 32, 1024, &j.threads},
+		{"threads", 32, 256, &j.threads},
+		{"bound", 1, 8, &j.bound},
 		{"iterations", 1, 1 << 24, &j.iterations},
 		{"rounds", 1, 10000, &j.rounds},
 		{"warmup", 0, 10000, &j.drops},
@@ -168,7 +174,7 @@ func (j *job) Run(rank int) (backends.Run, error) {
 	args := j.point.Args(j.seed)
 	b2i := map[bool]uint64{true: 1}
 	for key, v := range map[string]uint64{
-		"sends": b2i[rank == 0], "peer": 1, "work": b2i[j.stream], "live": uint64(j.live),
+		"sends": b2i[rank == 0], "peer": 1, "work": b2i[j.stream], "live": uint64(j.live), "bound": uint64(j.bound),
 		"blocks": uint64(j.blocks), "threads": uint64(j.threads), "iterations": uint64(j.iterations),
 		"bytes": uint64(j.size), "messages": uint64(j.messages), "rounds": uint64(j.rounds), "warmup": uint64(j.drops),
 		"src": j.source.Offset, "dst": j.target.Offset, "stride": j.target.Stride, "sums": j.sums.Offset,

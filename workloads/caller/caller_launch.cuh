@@ -31,7 +31,11 @@ GIC_DEVICE void end_block(gic::Loop *loops) {
         loops[blockIdx.x].end = gic::Stamp::now();
 }
 
-template <uint32_t W, uint32_t N> __global__ void absent(Params p, gic::Loop *loops) {
+// Compiled for so many resident blocks of the largest size: 1 leaves the registers to the compiler.
+#define GIC_CALLER_BOUND(blocks) __launch_bounds__(caller_workload::THREADS_MAX, blocks)
+
+template <uint32_t W, uint32_t N, uint32_t B>
+__global__ void GIC_CALLER_BOUND(B) absent(Params p, gic::Loop *loops) {
     begin_block(loops);
     caller_workload::Thread<W, N> t;
     t.load(p, thread_of());
@@ -40,8 +44,9 @@ template <uint32_t W, uint32_t N> __global__ void absent(Params p, gic::Loop *lo
     end_block(loops);
 }
 
-template <uint32_t W, uint32_t N, class H>
-__global__ void code(H h, Params p, uint32_t variant, gic::Loop *loops, volatile uint32_t *stop) {
+template <uint32_t W, uint32_t N, uint32_t B, class H>
+__global__ void GIC_CALLER_BOUND(B)
+    code(H h, Params p, uint32_t variant, gic::Loop *loops, volatile uint32_t *stop) {
     begin_block(loops);
     caller_workload::Thread<W, N> t;
     t.load(p, thread_of());
@@ -105,34 +110,40 @@ template <int = 0> __global__ void publish(Params p, uint64_t *words) {
 using Absent = void (*)(Params, gic::Loop *);
 template <class H> using Code = void (*)(H, Params, uint32_t, gic::Loop *, volatile uint32_t *);
 
-// The kernels of a kind of work and a number of values.
-template <uint32_t W> Absent absent_of(uint32_t live) {
+// The kernels of a point.
+template <uint32_t W, uint32_t B> Absent absent_for(uint32_t live) {
     switch (live) {
     case 8:
-        return absent<W, 8>;
+        return absent<W, 8, B>;
     case 16:
-        return absent<W, 16>;
+        return absent<W, 16, B>;
     case 32:
-        return absent<W, 32>;
+        return absent<W, 32, B>;
     default:
-        return absent<W, 64>;
+        return absent<W, 64, B>;
     }
 }
-inline Absent absent_of(const Params &p) {
-    return p.work == caller_workload::STREAM ? absent_of<caller_workload::STREAM>(p.live)
-                                             : absent_of<caller_workload::COMPUTE>(p.live);
+template <uint32_t W> Absent absent_for(const Params &p) {
+    return p.bound > 1 ? absent_for<W, caller_workload::BOUND>(p.live) : absent_for<W, 1>(p.live);
 }
-template <uint32_t W, class H> Code<H> code_of(uint32_t live) {
+inline Absent absent_for(const Params &p) {
+    return p.work == caller_workload::STREAM ? absent_for<caller_workload::STREAM>(p)
+                                             : absent_for<caller_workload::COMPUTE>(p);
+}
+template <uint32_t W, uint32_t B, class H> Code<H> code_for(uint32_t live) {
     switch (live) {
     case 8:
-        return code<W, 8, H>;
+        return code<W, 8, B, H>;
     case 16:
-        return code<W, 16, H>;
+        return code<W, 16, B, H>;
     case 32:
-        return code<W, 32, H>;
+        return code<W, 32, B, H>;
     default:
-        return code<W, 64, H>;
+        return code<W, 64, B, H>;
     }
+}
+template <uint32_t W, class H> Code<H> code_for(const Params &p) {
+    return p.bound > 1 ? code_for<W, caller_workload::BOUND, H>(p.live) : code_for<W, 1, H>(p.live);
 }
 
 template <class K> int shape_of(K kernel, const Params &p, caller_workload::Shape *shape_p) {
@@ -184,9 +195,9 @@ int caller_workload::launch(gic::Gpu &gpu, const H &h, const Params &p, uint32_t
     volatile uint32_t *stop_word = gpu.arm();
     if (!p.sends)
         return 0;
-    const gic_caller::Absent absent = gic_caller::absent_of(p);
+    const gic_caller::Absent absent = gic_caller::absent_for(p);
     const gic_caller::Code<H> code =
-        p.work == STREAM ? gic_caller::code_of<STREAM, H>(p.live) : gic_caller::code_of<COMPUTE, H>(p.live);
+        p.work == STREAM ? gic_caller::code_for<STREAM, H>(p) : gic_caller::code_for<COMPUTE, H>(p);
     Shape shapes[2];
     if (int rc = gic_caller::shape_of(absent, p, &shapes[0]))
         return rc;
@@ -221,7 +232,7 @@ inline int caller_workload::launch_alone(gic::Gpu &gpu, const Params &p, const v
     gpu.arm();
     for (uint32_t round = 0; round < p.warmup + p.rounds; round++) {
         gic::Loop *loops = round < p.warmup ? nullptr : p.alone + (size_t)(round - p.warmup) * p.blocks;
-        gic_caller::absent_of(p)<<<p.blocks, p.threads, 0, (cudaStream_t)gpu.stream()>>>(p, loops);
+        gic_caller::absent_for(p)<<<p.blocks, p.threads, 0, (cudaStream_t)gpu.stream()>>>(p, loops);
         GIC_CUDA(cudaGetLastError());
     }
     return gpu.wait(stop, 0);
