@@ -27,6 +27,7 @@ type Gap struct {
 	Row     *Row     // the library's
 	Floor   *Row     // where the split starts: the floor with its own choices
 	Library *Library // what is documented of the library's choices; nil for a floor that poses as a library
+	Notes   []Note   // on the comparison itself
 }
 
 // Times of the two rows and the gap between them. ok is false where a row does not have the metric.
@@ -75,7 +76,12 @@ type Split struct {
 	// Covers are the terms that the method can see at all at this case; all others are in its residual. Judge
 	// compares two methods only where both see.
 	Covers []Name
-	Notes  []Note
+	// Same are choices that the floor has already; Missing are those that no row gives a number for, which are
+	// therefore in the residual.
+	Same, Missing []Choice
+	// ResidualSpread is the range of the residual over the other values of the parts; nil where there are none.
+	ResidualSpread *Spread
+	Notes          []Note
 }
 
 // Check says whether the parts and the residual sum to the gap.

@@ -24,6 +24,7 @@ type Run struct {
 	Header *record.Header
 	Rows   []*Row
 	byID   map[string]*Row
+	costs  []Cost
 }
 
 // Platform is the name of the machine that the run is of: its host name, or what an import says it is.

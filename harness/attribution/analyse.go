@@ -1,0 +1,120 @@
+package attribution
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Options say what is analysed and how.
+type Options struct {
+	Libraries []*Library // nil: the built-in ones
+	Poses     []Pose
+	// Keep says which rows are asked for; nil takes all. The other rows still serve as floors and rungs.
+	Keep  func(*Row) bool
+	Order []string
+	// Methods beside the ladder and the counts.
+	Methods []Method
+}
+
+// Analysis is everything that is said of one run.
+type Analysis struct {
+	Run        *Run
+	Judgements []*Judgement
+	Unsplit    []Unsplit
+	Effects    []Effect
+	Costs      []Cost
+	Findings   []Finding
+}
+
+// Analyse splits every gap of a run by every method.
+func Analyse(run *Run, o Options) (*Analysis, error) {
+	libraries := o.Libraries
+	if libraries == nil {
+		var err error
+		if libraries, err = Libraries(); err != nil {
+			return nil, err
+		}
+	}
+	if err := CheckOrder(o.Order); err != nil {
+		return nil, err
+	}
+	a := &Analysis{Run: run, Effects: run.Effects(o.Keep), Costs: run.Costs(), Findings: run.Lint(o.Keep)}
+	methods := append([]Method{Ladder{Order: o.Order}, Counts{}}, o.Methods...)
+	var gaps []*Gap
+	gaps, a.Unsplit = run.Gaps(libraries, o.Poses, o.Keep)
+	for _, g := range gaps {
+		j, err := Judge(g, methods...)
+		if err != nil {
+			return nil, err
+		}
+		a.Judgements = append(a.Judgements, j)
+	}
+	return a, nil
+}
+
+// Ladder is the ladder's account; nil if it sees nothing.
+func (j *Judgement) Ladder() *Split {
+	i := slices.IndexFunc(j.Accounts, func(a Account) bool { return a.Method == Ladder{}.Name() })
+	if i < 0 {
+		return nil
+	}
+	return j.Accounts[i].Split
+}
+
+// Readings are what the library's file says of the residual at this gap's metric.
+func (g *Gap) Readings() []Remark {
+	if g.Library == nil {
+		return nil
+	}
+	var out []Remark
+	for _, r := range g.Library.Remainder {
+		if acts(nil, r.Metrics, g) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Name of the library for people.
+func (g *Gap) Name() string {
+	if g.Library == nil {
+		return g.Row.Label() + " (posing)"
+	}
+	var own []string
+	c := g.Row.First()
+	for _, kv := range sorted(c.Config) {
+		k, _, _ := strings.Cut(kv, "=")
+		if _, matched := g.Library.Match.Config[k]; !matched {
+			own = append(own, kv)
+		}
+	}
+	return strings.Join(append([]string{g.Library.Title}, own...), " ")
+}
+
+// MissingRungs is the command that measures the rungs that a run lacks; "" where nothing is missing or no command can
+// (an imported row is not measured again).
+func (j *Judgement) MissingRungs() string {
+	s := j.Ladder()
+	g := j.Gap
+	if s == nil || len(s.Missing) == 0 || g.Row.Imported() {
+		return ""
+	}
+	spec := g.Floor.Backend() + ":"
+	var keys []string
+	for _, c := range append(slices.Clone(s.Missing), toggled(s)...) {
+		keys = append(keys, fmt.Sprintf("%s=%s|%s", c.Key, g.Floor.Config(c.Key), c.Value))
+	}
+	return fmt.Sprintf("gic run --workload '%s:%s' --backend '%s%s'", g.Row.First().Workload, strings.Join(sorted(g.Row.First().Axes), ","), spec, strings.Join(keys, ","))
+}
+
+// toggled are the choices that have a rung already.
+func toggled(s *Split) []Choice {
+	var out []Choice
+	for _, c := range s.Gap.choices() {
+		if slices.ContainsFunc(s.Parts, func(p Part) bool { return strings.HasPrefix(p.What, c.Key+" ") }) {
+			out = append(out, c)
+		}
+	}
+	return out
+}

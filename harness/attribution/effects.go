@@ -1,0 +1,242 @@
+package attribution
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gic/harness/record"
+	"gic/workloads"
+)
+
+// Effect is what one choice makes in one stack, everything else being equal: two rows that differ in one key, or a
+// published difference. It needs no floor and no library file, and is never added to anything.
+type Effect struct {
+	Term     Name
+	Run      *Run
+	Stack    string // backend and what both rows share of its configuration
+	Change   string // "order gpu-fence -> threadfence"
+	Metric   string
+	From, To Quantity // zero where only the difference is published
+	Delta    Quantity
+	FromRow  *Row
+	ToRow    *Row
+	Note     string
+}
+
+// Relative is the change as a share of where it starts; ok is false where that is not known.
+func (e Effect) Relative() (float64, bool) {
+	if e.From.Value == 0 {
+		return 0, false
+	}
+	return float64(e.Delta.Value) / float64(e.From.Value), true
+}
+
+// keyTerms says which term a key of any stack, or an axis of a workload, is about. Keys that are only a size, a
+// length or a name are not there.
+var keyTerms = map[string]Name{
+	"backend.order": Ordering, "backend.sharing": QueueSharing, "backend.ring_mode": QueueSharing, "backend.syncwarp": QueueSharing,
+	"backend.batch": DoorbellBatching, "backend.inline": Placement, "backend.queue": Placement, "backend.counter": Placement,
+	"backend.doorbell": DoorbellPath, "backend.scope": CompletionScope, "backend.handoff": ProxyHandoff, "backend.payload": ProxyHandoff,
+	"backend.workers": ProxyWorker, "workload.cpu": ProxyWorker, "backend.transport": ConnectionState, "backend.dci": ConnectionState,
+	"workload.role": ConnectionState, "workload.active": ConnectionState, "workload.layout": Algorithm, "backend.api": QueueManagement,
+	"backend.qps": ConnectionState,
+}
+
+// Effects finds all pairs of rows of a run that differ in one key, and the published differences.
+func (r *Run) Effects(keep func(*Row) bool) []Effect {
+	var out []Effect
+	groups := map[string][]*Row{}
+	var order []string
+	for _, w := range r.Rows {
+		if keep != nil && !keep(w) {
+			continue
+		}
+		c := w.First()
+		if c.Workload == effectWorkload {
+			out = append(out, r.published(w)...)
+			continue
+		}
+		if w.Status() != record.OK {
+			continue
+		}
+		for _, key := range w.effectKeys() {
+			id := w.without(key)
+			if groups[id] == nil {
+				order = append(order, id)
+			}
+			groups[id] = append(groups[id], w)
+		}
+	}
+	for _, id := range order {
+		key, _, _ := strings.Cut(id, "\x00")
+		out = append(out, r.compare(groups[id], key)...)
+	}
+	at := func(e Effect) int { return slices.IndexFunc(terms, func(t Term) bool { return t.Name == e.Term }) }
+	slices.SortStableFunc(out, func(a, b Effect) int {
+		return cmp.Or(at(a)-at(b), strings.Compare(a.Stack, b.Stack), strings.Compare(a.Metric, b.Metric))
+	})
+	return out
+}
+
+// effectKeys are the keys of a row that a term is about.
+func (w *Row) effectKeys() []string {
+	var out []string
+	c := w.First()
+	for _, k := range keysOf([]*Row{w}, c.Backend) {
+		if _, ok := keyTerms["backend."+k]; ok && w.Config(k) != "" {
+			out = append(out, "backend."+k)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(c.Axes)) {
+		if _, ok := keyTerms["workload."+k]; ok {
+			out = append(out, "workload."+k)
+		}
+	}
+	return out
+}
+
+// without is the identity of a row but for one key.
+func (w *Row) without(key string) string {
+	c := w.First()
+	parts := []string{key, c.Workload, c.Backend, c.NIC, c.Device, strconv.Itoa(c.Ranks)}
+	for _, k := range slices.Sorted(maps.Keys(c.Axes)) {
+		if "workload."+k != key {
+			parts = append(parts, k+"="+c.Axes[k])
+		}
+	}
+	for _, k := range keysOf([]*Row{w}, c.Backend) {
+		if "backend."+k != key {
+			parts = append(parts, k+"="+w.Config(k))
+		}
+	}
+	return strings.Join(append(parts, sorted(c.NICConfig)...), "\x00")
+}
+
+// compare sets the rows of a group against its base: the default of the key, or the first of its values.
+func (r *Run) compare(rows []*Row, key string) []Effect {
+	rows = slices.Clone(rows)
+	slices.SortStableFunc(rows, func(a, b *Row) int { return natural(value(a, key), value(b, key)) })
+	rows = slices.CompactFunc(rows, func(a, b *Row) bool { return value(a, key) == value(b, key) })
+	if len(rows) < 2 {
+		return nil
+	}
+	base := rows[0]
+	name := key[strings.Index(key, ".")+1:]
+	if r.Header != nil {
+		def := r.Header.Defaults[base.Backend()][name]
+		if i := slices.IndexFunc(rows, func(w *Row) bool { return def != "" && (w.First().Config[name] == def || value(w, key) == def) }); i >= 0 {
+			base = rows[i]
+		}
+	}
+	if first, ok := preferred[key]; ok {
+		if i := slices.IndexFunc(rows, func(w *Row) bool { return value(w, key) == first }); i >= 0 {
+			base = rows[i]
+		}
+	}
+	var out []Effect
+	for _, w := range rows {
+		if w == base {
+			continue
+		}
+		for _, metric := range base.Metrics() {
+			from, ok1 := base.Time(metric)
+			to, ok2 := w.Time(metric)
+			if !ok1 || !ok2 || !additive(base, metric) {
+				continue
+			}
+			out = append(out, Effect{
+				Term: termOfEffect(w, key, metric), Run: r, Stack: base.stack(key), Metric: metric, From: from, To: to, Delta: to.Sub(from),
+				Change: name + " " + value(base, key) + " -> " + value(w, key), FromRow: base, ToRow: w,
+			})
+		}
+	}
+	return out
+}
+
+// preferred are the values that a change starts from, where that is not the default or the smallest.
+var preferred = map[string]string{
+	"backend.ring_mode": "private", "backend.scope": "qp", "workload.cpu": "warm", "workload.role": "send", "backend.api": "internal",
+}
+
+// termOfEffect is the term of a key; more queues under a quiet that waits for all of them are its scope.
+func termOfEffect(w *Row, key, metric string) Name {
+	if scope := w.Config("scope"); key == "backend.qps" && metric == "put_completion" && (scope == "all" || scope == "peer") {
+		return CompletionScope
+	}
+	return keyTerms[key]
+}
+
+// stack names the backend, its configuration but for a key, and the point.
+func (w *Row) stack(key string) string {
+	c := w.First()
+	parts := []string{c.Backend}
+	for _, k := range slices.Sorted(maps.Keys(c.Config)) {
+		if "backend."+k == key {
+			continue
+		}
+		if w.Run == nil || w.Run.Header == nil || w.Run.Header.Defaults[c.Backend][k] != c.Config[k] {
+			parts = append(parts, k+"="+c.Config[k])
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(c.Axes)) {
+		if "workload."+k != key && (w.Run == nil || w.Run.varies(c.Workload, k)) {
+			parts = append(parts, k+"="+c.Axes[k])
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// published are the differences that a record gives without their two ends.
+func (r *Run) published(w *Row) []Effect {
+	c := w.First()
+	var out []Effect
+	for _, metric := range w.Metrics() {
+		m, _ := w.Metric(metric)
+		q, ok := w.Time(metric)
+		if !ok || m.Class != workloads.Time {
+			continue
+		}
+		base, kind := metric, ""
+		for _, suffix := range []string{"_added_low", "_added_high", "_added", "_saved"} {
+			if b, found := strings.CutSuffix(metric, suffix); found {
+				base, kind = b, suffix
+				break
+			}
+		}
+		if kind == "" {
+			continue
+		}
+		if kind == "_saved" {
+			q = q.Scale(-1)
+		}
+		for k, v := range c.Config {
+			term, known := keyTerms["backend."+k]
+			if !known || len(c.Config) > 2 {
+				continue
+			}
+			out = append(out, Effect{
+				Term: term, Run: r, Stack: w.stack("backend." + k), Metric: base, Delta: q, Change: k + " -> " + v, ToRow: w,
+				Note: strings.TrimPrefix(strings.TrimPrefix(kind, "_added"), "_"),
+			})
+		}
+	}
+	return out
+}
+
+// natural orders numbers by value and before words.
+func natural(a, b string) int {
+	x, errA := strconv.ParseFloat(a, 64)
+	y, errB := strconv.ParseFloat(b, 64)
+	switch {
+	case errA == nil && errB == nil:
+		return cmp.Compare(x, y)
+	case errA == nil:
+		return -1
+	case errB == nil:
+		return 1
+	}
+	return strings.Compare(a, b)
+}
