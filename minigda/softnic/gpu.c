@@ -716,7 +716,7 @@ int gpu_qp_status(const struct softnic *nic, const struct qp *qp, uint32_t *stat
 /* Paused. What the CPU engine stores into a new CQ. */
 int gpu_cq_init(struct softnic *nic, struct cq *cq) {
     struct gpu *g = nic->gpu;
-    int far, status = reachable(nic, "create CQ: CQEs", cq->cqe, &far);
+    int far = 0, status = reachable(nic, "create CQ: CQEs", cq->cqe, &far);
     if (!status && cq->dbrec) {
         int ignored;
         status = reachable(nic, "create CQ: doorbell record", cq->dbrec, &ignored);
