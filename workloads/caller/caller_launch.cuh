@@ -35,7 +35,7 @@ GIC_DEVICE void end_block(gic::Loop *loops) {
 #define GIC_CALLER_BOUND(blocks) __launch_bounds__(caller_workload::THREADS_MAX, blocks)
 
 template <uint32_t W, uint32_t N, uint32_t B>
-__global__ void GIC_CALLER_BOUND(B) absent(Params p, gic::Loop *loops) {
+__global__ void GIC_CALLER_BOUND(B) absent(const __grid_constant__ Params p, gic::Loop *loops) {
     begin_block(loops);
     caller_workload::Thread<W, N> t;
     t.load(p, thread_of());
@@ -45,8 +45,8 @@ __global__ void GIC_CALLER_BOUND(B) absent(Params p, gic::Loop *loops) {
 }
 
 template <uint32_t W, uint32_t N, uint32_t B, class H>
-__global__ void GIC_CALLER_BOUND(B)
-    code(H h, Params p, uint32_t variant, gic::Loop *loops, volatile uint32_t *stop) {
+__global__ void GIC_CALLER_BOUND(B) code(const __grid_constant__ H h, const __grid_constant__ Params p,
+                                         uint32_t variant, gic::Loop *loops, volatile uint32_t *stop) {
     begin_block(loops);
     caller_workload::Thread<W, N> t;
     t.load(p, thread_of());
@@ -69,7 +69,9 @@ __global__ void GIC_CALLER_BOUND(B)
 }
 
 // What every agent posted is complete.
-template <class H> __global__ void complete(H h, Params p, volatile uint32_t *stop) {
+template <class H>
+__global__ void complete(const __grid_constant__ H h, const __grid_constant__ Params p,
+                         volatile uint32_t *stop) {
     if (threadIdx.x >= h.lanes)
         return;
     const gic::Self self{blockIdx.x, gridDim.x, threadIdx.x, h.lanes};
