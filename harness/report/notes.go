@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"gic/harness/record"
+	"gic/workloads"
 )
 
 // notes numbers what stands under a table: reasons and warnings, each once, in the order of first mention.
@@ -274,7 +275,38 @@ func (u *run) claimLine() string {
 	if real > 0 {
 		of = "such rows are times"
 	}
-	return fmt.Sprintf("%s: %s of %s: they support no claim about hardware", strings.Join(labels, ", "), of, strings.Join(times, " / "))
+	line := fmt.Sprintf("%s: %s of %s: they support no claim about hardware", strings.Join(labels, ", "), of, strings.Join(times, " / "))
+	if own := u.onDevice(); own != nil {
+		line += ", but for those of the GPU alone: " + strings.Join(own, "; ")
+	}
+	return line
+}
+
+// onDevice names what CUDA threads over a software NIC have shown of themselves: "op issue".
+func (u *run) onDevice() []string {
+	var works []string
+	names := map[string][]string{}
+	for _, w := range u.rows {
+		if !w.measured || w.nic != "soft" || w.device != "cuda" {
+			continue
+		}
+		for _, s := range w.samples {
+			for _, v := range s.values {
+				if workloads.OnDevice(w.workload, v.name) && !slices.Contains(names[w.workload], v.name) {
+					if names[w.workload] == nil {
+						works = append(works, w.workload)
+					}
+					names[w.workload] = append(names[w.workload], v.name)
+				}
+			}
+		}
+	}
+	var out []string
+	for _, work := range works {
+		slices.Sort(names[work])
+		out = append(out, work+" "+strings.Join(names[work], ", "))
+	}
+	return out
 }
 
 // everyLines are the warnings that all measured rows share. Their texts may differ in numbers.

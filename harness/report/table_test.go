@@ -563,6 +563,26 @@ func FuzzShow(f *testing.F) {
 	})
 }
 
+// Over a software NIC the figures of CUDA threads alone are hardware's, and named as such.
+func TestClaimOfTheDeviceAlone(t *testing.T) {
+	for device, want := range map[string]string{
+		"cuda": "they support no claim about hardware, but for those of the GPU alone: op issue",
+		"host": "they support no claim about hardware",
+	} {
+		records := rowsOf(workloads.Time, map[string][]float64{"minigda 1": {1}}, func(_ string, c *record.Case) {
+			c.Device, c.NIC, c.Workload = device, "soft", "op"
+			c.Metrics[0].Name = "issue"
+			rtt := c.Metrics[0]
+			rtt.Name = "rtt"
+			c.Metrics = append(c.Metrics, rtt)
+		})
+		out := strings.Join(strings.Fields(render(t, records, "table", 0)), " ")
+		if !strings.Contains(out, want) || strings.Contains(out, "GPU alone") != (device == "cuda") {
+			t.Errorf("device=%s: the claim %q is not in:\n%s", device, want, out)
+		}
+	}
+}
+
 // The statement over numbers that are not those of hardware is there exactly when it must be.
 func TestClaimLine(t *testing.T) {
 	for _, tc := range []struct {
