@@ -142,11 +142,53 @@ $(B)/cuda/gpu.o: backends/abi/gpu_cuda.cc
 	$(need_nvcc)
 	$(CXX) $(ALL_CXXFLAGS) -isystem $(CUDA_HOME)/include $(DEPS) -c $< -o $@
 
+# The nvshmem plugin (libnvshmem.so) is linked against nothing of NVIDIA's; beside it lie the half that holds NVSHMEM's
+# device archive and needs its host library, and a transport for that library. The wheel is in .deps, or on the machine.
+NVSHMEM_HOME ?= $(firstword $(wildcard .deps/cuda/nvidia/nvshmem) \
+	$(shell python3 -c 'import nvidia.nvshmem as n; print(n.__path__[0])' 2>/dev/null))
+nvshmem_kernels := $(foreach w,op conform,$(w)-1 $(w)-2 $(w)-3) $(foreach w,stream alltoall moe,$(w)-1)
+nvshmem_cuda := $(nvshmem_kernels:%=$(B)/cuda/nvshmem_%.o) $(B)/cuda/nvshmem_created.o
+nvshmem_parts := $(B)/cuda/libnvshmem.so $(B)/cuda/gic_nvshmem.so $(B)/cuda/nvshmem_transport_ibgda.so.3
+NVSHMEM_INCLUDES = -isystem $(NVSHMEM_HOME)/include -isystem $(CUDA_HOME)/include
+cuda: $(nvshmem_parts)
+cuda-check: $(nvshmem_parts)
+define need_nvshmem
+$(need_nvcc)
+@[ -n "$(NVSHMEM_HOME)" ] || { echo "no NVSHMEM: run make cuda-deps, or set NVSHMEM_HOME"; exit 1; }
+endef
+$(B)/cuda/libnvshmem.so: $(B)/cuda/nvshmem.o | backends/abi/exports.map
+	$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/abi/exports.map -o $@ $^ $(LDLIBS)
+$(B)/cuda/nvshmem.o: backends/nvshmem/nvshmem.cu
+	@mkdir -p $(@D)
+	$(CXX) $(ALL_CXXFLAGS) -DGIC_CUDA_PLUGIN $(DEPS) -x c++ -c $< -o $@
+$(B)/cuda/nvshmem_%.o: backends/nvshmem/%.cc
+	$(need_nvshmem)
+	$(CXX) $(ALL_CXXFLAGS) -DGIC_CUDA_PLUGIN $(NVSHMEM_INCLUDES) $(DEPS) -c $< -o $@
+define nvshmem_kernel_rule
+$(B)/cuda/nvshmem_$(1).o: backends/nvshmem/nvshmem_cuda.cu
+	$$(need_nvshmem)
+	$$(NVCC) $$(NVCCFLAGS) -rdc=true -isystem $$(NVSHMEM_HOME)/include -DGIC_WORKLOAD=$(firstword $(subst -, ,$(1))) \
+		-DGIC_PART=$(lastword $(subst -, ,$(1))) -MMD -MF $$@.d -c $$< -o $$@
+endef
+$(foreach k,$(nvshmem_kernels),$(eval $(call nvshmem_kernel_rule,$(k))))
+$(B)/cuda/nvshmem_created.o: backends/nvshmem/created.cu
+	$(need_nvshmem)
+	$(NVCC) $(NVCCFLAGS) -rdc=true -isystem $(NVSHMEM_HOME)/include -MMD -MF $@.d -c $< -o $@
+$(B)/cuda/nvshmem_linked.o: $(nvshmem_cuda)
+	$(NVCC) $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -Xcompiler -fPIC -dlink $^ \
+		-L$(NVSHMEM_HOME)/lib -lnvshmem_device -o $@
+$(B)/cuda/gic_nvshmem.so: $(B)/cuda/nvshmem_session.o $(nvshmem_cuda) $(B)/cuda/nvshmem_linked.o $(B)/cuda/gpu.o | backends/nvshmem/session.map
+	$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/nvshmem/session.map -o $@ $^ -L$(NVSHMEM_HOME)/lib \
+		-l:libnvshmem_device.a -l:libnvshmem_host.so.3 $(CUDA_LIBS) $(LDLIBS)
+$(B)/cuda/nvshmem_transport_ibgda.so.3: $(B)/cuda/nvshmem_transport.o $(B)/cuda/nvshmem_queues.o $(B)/cuda/gpu.o $(minigda_objs) | backends/nvshmem/transport.map
+	$(CXX) -shared -Wl,-z,defs -Wl,-soname,$(@F) -Wl,--version-script=backends/nvshmem/transport.map -o $@ $^ \
+		$(CUDA_LIBS) $(LDLIBS)
+
 # All that a GPU machine without Go, compiler and network needs.
 dist: $(B)/gic plugins cuda ## build build/dist/: gic and the plugins, stripped, to carry to a GPU machine
 	@rm -rf $(B)/dist && mkdir -p $(B)/dist
 	cp $(B)/gic $(plugins) $(B)/dist/
-	cp $(cuda_plugins) $(B)/dist/
+	cp $(cuda_plugins) $(nvshmem_parts) $(B)/dist/
 	strip $(B)/dist/*
 	@size=$$(du -sm $(B)/dist | cut -f1); [ $$size -lt 60 ] || { echo "$(B)/dist: $$size MiB, want below 60"; exit 1; }
 	@! ls $(B)/dist | grep -E '^lib(cud|nccl[.]|nvidia|nvshmem_)' || { echo "$(B)/dist holds an NVIDIA library"; exit 1; }

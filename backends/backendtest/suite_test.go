@@ -52,6 +52,17 @@ func TestMinigda(t *testing.T) {
 
 func TestMiniproxy(t *testing.T) { TestBackend(t, softTarget(t, "miniproxy", nil)) }
 
+// NVSHMEM needs a GPU, and a build of `make cuda` in GIC_BUILD. Its heap does not grow with the window, its path is the
+// NIC's, and fault is there to fail.
+func TestNVSHMEM(t *testing.T) {
+	if device() == "host" {
+		t.Skip("needs a GPU: set GIC_TEST_DEVICE=cuda:N")
+	}
+	target := softTarget(t, "nvshmem", nil)
+	target.Config = map[string]string{"heap": "256", "path": "auto", "fault": "none"}
+	TestBackend(t, target)
+}
+
 // The suite must see what is wrong with a backend: each fault of fake is found by the case that looks for it.
 func TestSuiteFindsFaults(t *testing.T) {
 	faulty := func(fault, call string) map[string]string {

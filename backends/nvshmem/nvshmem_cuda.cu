@@ -1,0 +1,35 @@
+// One workload on NVSHMEM's handles as CUDA kernels. The build compiles this for each GIC_WORKLOAD and GIC_PART, so
+// that they compile beside each other: part 1 the public API over libnvshmem_device.a, by threads and by warps; parts 2
+// and 3 what NVSHMEM compiles into the kernel, the public API and the level below it, for the workloads that time it.
+#if GIC_PART != 1
+#define NVSHMEM_ENABLE_ALL_DEVICE_INLINING
+#endif
+#include <nvshmem.h>
+#include <nvshmemx.h>
+
+#include "backends/abi/kernel.cuh"
+#include "backends/nvshmem/handle.cuh"
+
+#include "workloads/alltoall/alltoall.cuh"
+#include "workloads/conform/conform.cuh"
+#include "workloads/moe/moe.cuh"
+#include "workloads/op/op.cuh"
+#include "workloads/stream/stream.cuh"
+
+#define GIC_JOIN_(a, b) a##b
+#define GIC_JOIN(a, b) GIC_JOIN_(a, b)
+using workload = GIC_JOIN(GIC_WORKLOAD, _workload);
+
+#define GIC_KERNEL(level, lanes)                                                                             \
+    template int gic::launch_gpu<workload, nvshmem_handle<nvshmem_level::level, lanes>>(                     \
+        gic::Gpu &, const nvshmem_handle<nvshmem_level::level, lanes> &, const workload::Params &, uint32_t, \
+        const volatile uint32_t *);
+
+#if GIC_PART == 1
+GIC_KERNEL(PUBLIC, 1)
+GIC_KERNEL(PUBLIC, 32)
+#elif GIC_PART == 2
+GIC_KERNEL(INLINED, 1)
+#elif GIC_PART == 3
+GIC_KERNEL(INTERNAL, 1)
+#endif

@@ -1,0 +1,221 @@
+#include "backends/nvshmem/queues.h"
+
+#include <errno.h>
+#include <string.h>
+
+namespace nvshmem_queues {
+
+namespace {
+
+constexpr uint32_t max_rc_per_pe = 512;
+
+// The text of NVSHMEM_<name>, or nullptr.
+const char *env(const char *name) {
+    const std::string full = std::string("NVSHMEM_") + name;
+    const char *text = getenv(full.c_str());
+    return text && *text ? text : nullptr;
+}
+
+int read_number(const char *name, uint64_t value, uint64_t low, uint64_t high, uint32_t *number_p) {
+    const char *text = env(name);
+    if (text && !gic::parse_u64(text, &value))
+        return gic::fail(-EINVAL, "NVSHMEM_%s=%s: not a number", name, text);
+    if (value < low || value > high)
+        return gic::fail(-ENOTSUP, "NVSHMEM_%s=%llu: want %llu..%llu", name, (unsigned long long)value,
+                         (unsigned long long)low, (unsigned long long)high);
+    *number_p = (uint32_t)value;
+    return 0;
+}
+
+uint32_t power_of_two_from(uint32_t n) {
+    uint32_t p = 1;
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+int read_map(nvshmemi_ibgda_device_qp_map_type_t *map_p) {
+    const char *text = env("IBGDA_RC_MAP_BY");
+    const int choice = text ? gic::index_in("cta|sm|warp", text) : 0;
+    if (choice < 0)
+        return gic::fail(-ENOTSUP, "NVSHMEM_IBGDA_RC_MAP_BY=%s: want one of cta|sm|warp", text);
+    *map_p = (nvshmemi_ibgda_device_qp_map_type_t)(NVSHMEMI_IBGDA_DEVICE_QP_MAP_TYPE_CTA + choice);
+    return 0;
+}
+
+template <class T> int in_gpu(gda_fabric *f, size_t n, T **p) {
+    void *addr = nullptr;
+    int rc = f->gpu->alloc(n * sizeof(T), &addr);
+    *p = (T *)addr;
+    return rc;
+}
+
+// One queue pair as the device sees it. `self` and `cq_self` are where the two structs will lie in GPU memory.
+void describe(const gda_qp &qp, nvshmemi_ibgda_device_qp_type_t type, const Knobs &knobs, uint8_t *ibuf,
+              uint32_t ibuf_key, nvshmemi_ibgda_device_qp_t *self, nvshmemi_ibgda_device_cq_t *cq_self,
+              nvshmemi_ibgda_device_qp_t *q, nvshmemi_ibgda_device_cq_t *c) {
+    nvshmemi_init_ibgda_device_qp((*q));
+    memset(&q->mvars, 0, sizeof q->mvars);
+    q->mvars.version = (1 << 16) + (int)sizeof q->mvars;
+    q->qp_type = type;
+    q->qpn = qp.qpn;
+    q->dev_idx = 0;
+    q->ibuf.nslots = knobs.fetch_slots;
+    q->ibuf.buf = ibuf;
+    q->ibuf.lkey = q->ibuf.rkey = mlx5_be32(ibuf_key);
+    q->tx_wq.nwqes = (uint16_t)qp.depth;
+    q->tx_wq.wqe = qp.sq;
+    q->tx_wq.dbrec = &qp.dbr->snd; // the device adds no offset
+    q->tx_wq.bf = qp.bell;
+    q->tx_wq.cq = cq_self;
+    q->tx_wq.prod_idx = &self->mvars.tx_wq.prod_idx;
+
+    nvshmemi_init_ibgda_device_cq((*c));
+    c->qp_type = type;
+    c->qpn = qp.qpn;
+    c->cqn = qp.cqn;
+    c->cqe = qp.cqe;
+    c->ncqes = qp.depth; // of a collapsed CQ: how far a producer may be ahead
+    c->dbrec = &qp.dbr->rcv;
+    c->prod_idx = &self->mvars.tx_wq.prod_idx;
+    c->cons_idx = &self->mvars.tx_wq.cons_idx;
+    c->resv_head = &self->mvars.tx_wq.resv_head;
+    c->ready_head = &self->mvars.tx_wq.ready_head;
+}
+
+} // namespace
+
+int read_knobs(Knobs *k) {
+    if (int rc = read_number("IBGDA_NUM_RC_PER_PE", 2, 1, max_rc_per_pe, &k->rc_per_pe))
+        return rc; // 0 would ask for DC, which softnic does not serve
+    if (int rc = read_number("QP_DEPTH", 1024, NVSHMEMI_IBGDA_MIN_QP_DEPTH, NVSHMEMI_IBGDA_MAX_QP_DEPTH,
+                             &k->depth))
+        return rc;
+    if (k->depth & (k->depth - 1))
+        return gic::fail(-ENOTSUP, "NVSHMEM_QP_DEPTH=%u: want a power of two", k->depth);
+    if (int rc = read_number("IBGDA_NUM_REQUESTS_IN_BATCH", 32, 1, k->depth, &k->batch))
+        return rc;
+    k->batch = power_of_two_from(k->batch);
+    if (int rc = read_number("IBGDA_NUM_FETCH_SLOTS_PER_RC", 1024, 1, 65536, &k->fetch_slots))
+        return rc;
+    k->fetch_slots = power_of_two_from(k->fetch_slots);
+    return read_map(&k->map);
+}
+
+int build(gda_fabric *f, const Knobs &knobs, size_t log2_granularity, nvshmemi_ibgda_device_state_t *state) {
+    if (int rc = gda_fabric_connect(f, knobs.rc_per_pe, knobs.depth, 0))
+        return rc;
+    // Queue pair 0 to this rank itself stands in for the one DCI that must exist; nothing ever posts to it, since a PE
+    // reaches its own heap by loads and stores. CQs of DCIs come first.
+    const size_t n = f->qps.size(), own = (size_t)f->rank * knobs.rc_per_pe;
+    const size_t ibuf_bytes = (size_t)NVSHMEMI_IBGDA_IBUF_SLOT_SIZE * (knobs.fetch_slots + 1);
+    nvshmemi_ibgda_device_qp_t *rcs, *dci;
+    nvshmemi_ibgda_device_cq_t *cqs;
+    uint8_t *switches;
+    void *ibufs;
+    uint32_t ibuf_key = 0;
+    if (int rc = in_gpu(f, n, &rcs))
+        return rc;
+    if (int rc = in_gpu(f, 1, &dci))
+        return rc;
+    if (int rc = in_gpu(f, n + 1, &cqs))
+        return rc;
+    if (int rc = in_gpu(f, knobs.rc_per_pe, &switches))
+        return rc;
+    if (int rc = gda_fabric_alloc(f, (n - knobs.rc_per_pe + 1) * ibuf_bytes, &ibufs, &ibuf_key))
+        return rc;
+
+    std::vector<nvshmemi_ibgda_device_qp_t> rc_list(
+        n); // zeroed; those of the own PE stay so and are never read
+    std::vector<nvshmemi_ibgda_device_cq_t> cq_list(n + 1);
+    nvshmemi_ibgda_device_qp_t dci_one;
+    auto *ibuf = (uint8_t *)ibufs;
+    describe(f->qps[own], NVSHMEMI_IBGDA_DEVICE_QP_TYPE_DCI, knobs, ibuf, ibuf_key, dci, &cqs[0], &dci_one,
+             &cq_list[0]);
+    for (size_t i = 0; i < n; i++) {
+        if (f->qps[i].peer == f->rank)
+            continue;
+        ibuf += ibuf_bytes;
+        describe(f->qps[i], NVSHMEMI_IBGDA_DEVICE_QP_TYPE_RC, knobs, ibuf, ibuf_key, &rcs[i], &cqs[i + 1],
+                 &rc_list[i], &cq_list[i + 1]);
+    }
+    if (int rc = f->gpu->upload(rcs, rc_list.data(), n * sizeof rc_list[0]))
+        return rc;
+    if (int rc = f->gpu->upload(dci, &dci_one, sizeof dci_one))
+        return rc;
+    if (int rc = f->gpu->upload(cqs, cq_list.data(), (n + 1) * sizeof cq_list[0]))
+        return rc;
+
+    memset(state, 0, sizeof *state);
+    state->version = (1 << 16) + (int)sizeof *state;
+    state->num_shared_dcis = 1;
+    state->dci_map_type = NVSHMEMI_IBGDA_DEVICE_QP_MAP_TYPE_CTA;
+    state->ndcts_per_pe = 1; // the device takes a modulo by these two
+    state->num_dct_groups = 1;
+    state->num_qp_groups = knobs.rc_per_pe;
+    state->num_rc_per_pe = knobs.rc_per_pe;
+    state->rc_map_type = knobs.map;
+    state->num_requests_in_batch = knobs.batch;
+    state->log2_cumem_granularity = log2_granularity;
+    state->num_devices_initialized = 1;
+    state->nic_buf_on_gpumem = false; // the device then orders at system scope
+    state->support_half_av_seg = true;
+    state->may_skip_cst = true; // softnic's payload is visible before its CQE
+    state->globalmem.qp_group_switches = switches;
+    state->globalmem.cqs = cqs;
+    state->globalmem.dcis = dci;
+    state->globalmem.rcs = rcs;
+    return 0;
+}
+
+namespace {
+
+struct Chunks {
+    uint64_t first, count;
+};
+Chunks chunks(const nvshmemi_ibgda_device_state_t *state, uint64_t offset, size_t bytes) {
+    const uint64_t first = offset >> state->log2_cumem_granularity;
+    return {first, ((offset + bytes - 1) >> state->log2_cumem_granularity) - first + 1};
+}
+
+} // namespace
+
+int set_lkey(nvshmemi_ibgda_device_state_t *state, uint64_t heap, uint64_t addr, size_t bytes, uint32_t key) {
+    const Chunks c = chunks(state, addr - heap, bytes);
+    if (c.first + c.count > NVSHMEMI_IBGDA_MAX_CONST_LKEYS)
+        return gic::fail(-ENOTSUP, "a symmetric heap of more than %u chunks of %zu bytes",
+                         NVSHMEMI_IBGDA_MAX_CONST_LKEYS, (size_t)1 << state->log2_cumem_granularity);
+    for (uint64_t i = c.first; i < c.first + c.count; i++)
+        state->constmem.lkeys[i] = {mlx5_be32(key), addr + bytes};
+    return 0;
+}
+
+int set_rkey(nvshmemi_ibgda_device_state_t *state, uint32_t npes, uint32_t pe, uint64_t offset, size_t bytes,
+             uint32_t key) {
+    const Chunks c = chunks(state, offset, bytes);
+    if ((c.first + c.count) * npes > NVSHMEMI_IBGDA_MAX_CONST_RKEYS)
+        return gic::fail(-ENOTSUP, "%llu chunks of the symmetric heap of %u PEs: more than %u keys",
+                         (unsigned long long)(c.first + c.count), npes, NVSHMEMI_IBGDA_MAX_CONST_RKEYS);
+    for (uint64_t i = c.first; i < c.first + c.count; i++)
+        state->constmem.rkeys[i * npes + pe] = {mlx5_be32(key), offset + bytes};
+    return 0;
+}
+
+int add_local(gda_fabric *f, nvshmemi_ibgda_device_state_t *state, uint64_t addr, size_t bytes,
+              bool system_scope, uint32_t key) {
+    nvshmemi_ibgda_device_local_only_mhandle_t one, *in_list;
+    nvshmemi_init_ibgda_device_local_only_memhandle(one);
+    one.start = addr;
+    one.end = addr + bytes - 1;
+    one.is_sysmem_scope = system_scope;
+    one.lkeys[0] = mlx5_be32(key);
+    one.next = state->globalmem.local_only_mhandle_head;
+    if (int rc = in_gpu(f, 1, &in_list))
+        return rc;
+    if (int rc = f->gpu->upload(in_list, &one, sizeof one))
+        return rc;
+    state->globalmem.local_only_mhandle_head = in_list;
+    return 0;
+}
+
+} // namespace nvshmem_queues

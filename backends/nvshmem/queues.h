@@ -1,0 +1,38 @@
+// What NVSHMEM's device code works on: its public device state, filled with softnic's queues. Used by transport.cc.
+//
+// Functions return 0 or a negative errno and leave one line in gic::error_text().
+#ifndef BACKENDS_NVSHMEM_QUEUES_H
+#define BACKENDS_NVSHMEM_QUEUES_H
+
+#include "minigda/gda_host.h"
+
+#include <device_host_transport/nvshmem_common_ibgda.h>
+
+namespace nvshmem_queues {
+
+// What the vendor's transport takes from the environment.
+struct Knobs {
+    uint32_t rc_per_pe;   // NVSHMEM_IBGDA_NUM_RC_PER_PE
+    uint32_t depth;       // NVSHMEM_QP_DEPTH, 64-byte blocks
+    uint32_t batch;       // NVSHMEM_IBGDA_NUM_REQUESTS_IN_BATCH, rounded up to a power of two
+    uint32_t fetch_slots; // NVSHMEM_IBGDA_NUM_FETCH_SLOTS_PER_RC
+    nvshmemi_ibgda_device_qp_map_type_t map; // NVSHMEM_IBGDA_RC_MAP_BY
+};
+int read_knobs(Knobs *knobs_p);
+
+// Makes and connects the queue pairs (collective) and fills *state but for the keys. The structs that it points to lie in
+// GPU memory of the fabric, which must have a Gpu and no queue pairs yet.
+int build(gda_fabric *f, const Knobs &knobs, size_t log2_granularity, nvshmemi_ibgda_device_state_t *state);
+
+// The key of [addr, addr + bytes) of the own heap, and that of [offset, offset + bytes) of pe's, for every chunk that
+// they cover. -ENOTSUP beyond the chunks whose keys the state itself holds.
+int set_lkey(nvshmemi_ibgda_device_state_t *state, uint64_t heap, uint64_t addr, size_t bytes, uint32_t key);
+int set_rkey(nvshmemi_ibgda_device_state_t *state, uint32_t npes, uint32_t pe, uint64_t offset, size_t bytes,
+             uint32_t key);
+// A local buffer outside of the heap.
+int add_local(gda_fabric *f, nvshmemi_ibgda_device_state_t *state, uint64_t addr, size_t bytes,
+              bool system_scope, uint32_t key);
+
+} // namespace nvshmem_queues
+
+#endif

@@ -1,0 +1,467 @@
+// The half of the backend that holds NVSHMEM: one session is one NVSHMEM job of all ranks. Loaded by nvshmem.cu.
+//
+// NVSHMEM gives up by exit() when its init fails; the harness runs every rank in a process of its own and reports the
+// end of it, and what NVSHMEM wrote to stderr before.
+#include "backends/abi/gpu.h"
+#include "backends/nvshmem/created.h"
+#include "backends/nvshmem/handle.cuh"
+#include "backends/nvshmem/nvshmem.h"
+#include "backends/nvshmem/transport.h"
+
+#include "workloads/alltoall/alltoall.cuh"
+#include "workloads/conform/conform.cuh"
+#include "workloads/goodput/goodput.cuh"
+#include "workloads/moe/moe.cuh"
+#include "workloads/op/op.cuh"
+#include "workloads/rate/rate.cuh"
+
+#include <nvshmem_host.h>
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace {
+
+using Served = gic::Workloads<op_workload, rate_workload, goodput_workload, alltoall_workload, moe_workload,
+                              conform_workload>;
+
+} // namespace
+
+struct gic_session {
+    uint32_t rank, nranks;
+    const struct gic_comm *comm;
+    const volatile uint32_t *stop;
+    uint64_t timeout_ns;
+    std::unique_ptr<gic::Gpu> gpu;
+    bool ibgda, withdraw, fenced_signals, own_queue;
+    nvshmem_level level;
+    uint32_t lanes;
+    uint64_t heap_bytes;
+
+    const struct gic_nvshmem_transport *transport = nullptr; // prepared
+    bool initialised = false;                                // NVSHMEM is
+    bool broken = false;                                     // a run failed: NVSHMEM goes on from no error
+    int heap_lock = -1;
+    nvshmem_created created{};
+    uint8_t *window = nullptr;
+    uint64_t window_bytes = 0;
+    gic::Results results;
+    gic::Facts facts;
+};
+
+namespace {
+
+int gather(const gic_session *s, const void *mine, void *all, size_t bytes, const char *what) {
+    int rc = s->comm->allgather(s->comm->arg, mine, all, bytes);
+    return rc ? gic::fail(rc, "rank %u: exchange %s: %s", s->rank, what, strerror(-rc)) : 0;
+}
+
+// Collective: rc here, or what another rank met.
+int agree(const gic_session *s, int rc, const char *what) {
+    const std::string said = gic::error_text();
+    std::vector<int> all(s->nranks);
+    if (int failed = gather(s, &rc, all.data(), sizeof rc, what))
+        return failed;
+    if (rc)
+        return gic::fail(rc, "%s", said.c_str());
+    for (uint32_t r = 0; r < s->nranks; r++)
+        if (all[r])
+            return gic::fail(all[r] == -ENOTSUP ? -ENOTSUP : -EIO, "rank %u: %s: %s", r, what,
+                             strerror(-all[r]));
+    return 0;
+}
+
+// Collective. Ranks that share a GPU must run beside each other, which they do under MPS alone.
+int open_gpu(gic_session *s, const char *device) {
+    if (int rc = agree(s, gic::Gpu::open(device, &s->gpu), "open the GPU"))
+        return rc;
+    char mine[16] = {};
+    memcpy(mine, s->gpu->uuid().data(), sizeof mine);
+    std::vector<char> all(sizeof mine * s->nranks);
+    if (int rc = gather(s, mine, all.data(), sizeof mine, "GPU identities"))
+        return rc;
+    uint32_t sharers = 0;
+    for (uint32_t r = 0; r < s->nranks; r++)
+        sharers += memcmp(&all[sizeof mine * r], mine, sizeof mine) == 0;
+    s->gpu->set_sharers(sharers);
+    if (sharers > 1 && !s->gpu->mps())
+        return gic::fail(-ENOTSUP,
+                         "%u ranks on one %s without MPS would be time-sliced, and no time taken would mean "
+                         "anything: start nvidia-cuda-mps-control -d, or use a GPU for each rank",
+                         sharers, s->gpu->name().c_str());
+    return 0;
+}
+
+void set_environment(const gic::Config &c, bool ibgda) {
+    auto set = [](const char *name, const std::string &value) { setenv(name, value.c_str(), 1); };
+    set("NVSHMEM_SYMMETRIC_SIZE", std::to_string((uint64_t)c.u32("heap") << 20));
+    set("NVSHMEM_REMOTE_TRANSPORT", "none"); // a second transport would add its round trip to every wait
+    set("NVSHMEM_DISABLE_NVLS", "1");
+    set("NVSHMEM_DISABLE_GDRCOPY", "1");
+    set("NVSHMEM_DISABLE_P2P", ibgda ? "1" : "0");
+    set("NVSHMEM_IB_ENABLE_IBGDA", ibgda ? "1" : "0");
+    setenv("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "lo", 0); // soft and none are of one host
+    if (!ibgda)
+        return;
+    set("NVSHMEM_HEAP_KIND", "SYSMEM"); // engine=cpu loads and stores what it moves
+    set("NVSHMEM_IBGDA_NUM_RC_PER_PE", c.text("rc"));
+    set("NVSHMEM_IBGDA_RC_MAP_BY", c.text("map"));
+    set("NVSHMEM_IBGDA_NUM_REQUESTS_IN_BATCH", c.text("batch"));
+    set("NVSHMEM_QP_DEPTH", c.text("depth"));
+}
+
+// NVSHMEM gives the shared memory of every job on a host this one name, opens what is there, and leaves it behind.
+constexpr const char *heap_name = "/sysmem_symm_heap";
+
+// Rank 0: no other job of ours on this host has the name meanwhile, and nothing is left of one that ended badly. The
+// lock is an abstract socket: it goes with the process, whatever becomes of it.
+int lock_heap(gic_session *s) {
+    struct sockaddr_un name = {};
+    name.sun_family = AF_UNIX;
+    strcpy(name.sun_path + 1, "gic-nvshmem-sysmem-heap");
+    s->heap_lock = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (s->heap_lock < 0)
+        return gic::fail(-errno, "make a socket: %s", strerror(errno));
+    const socklen_t length =
+        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name.sun_path + 1));
+    if (bind(s->heap_lock, (const struct sockaddr *)&name, length) != 0)
+        return gic::fail(-EBUSY,
+                         "another run on this host uses NVSHMEM's one SYSMEM heap (%s): wait for its end",
+                         heap_name + 1);
+    shm_unlink(heap_name);
+    return 0;
+}
+
+std::string beside(const char *file) {
+    Dl_info info;
+    const std::string path = dladdr((const void *)&beside, &info) && info.dli_fname ? info.dli_fname : "";
+    return path.substr(0, path.rfind('/') + 1) + file;
+}
+
+// Its SONAME is that of the vendor's file: NVSHMEM's own dlopen then finds this one. Never closed.
+int load_transport(const struct gic_nvshmem_transport **transport_p) {
+    const std::string path = beside(GIC_NVSHMEM_TRANSPORT_FILE);
+    void *lib = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!lib)
+        return gic::fail(-ENOTSUP, "the transport does not load: %s", dlerror());
+    auto *t = static_cast<const struct gic_nvshmem_transport *>(dlsym(lib, GIC_NVSHMEM_TRANSPORT_SYMBOL));
+    if (!t || t->struct_size != sizeof *t)
+        return gic::fail(-ENOTSUP, "%s is not of this build", path.c_str());
+    *transport_p = t;
+    return 0;
+}
+
+int prepare_transport(gic_session *s, const struct gic_open *open) {
+    const struct gic_nvshmem_transport *t = nullptr;
+    if (int rc = agree(s, load_transport(&t), "load the transport"))
+        return rc;
+    if (int rc = t->prepare(open))
+        return gic::fail(rc, "%s", t->last_error());
+    s->transport = t;
+    return agree(s, s->rank == 0 ? lock_heap(s) : 0, "take the symmetric heap");
+}
+
+int init_nvshmem(gic_session *s) {
+    nvshmemx_uniqueid_t id = NVSHMEMX_UNIQUEID_INITIALIZER;
+    int rc = s->rank == 0 ? nvshmemx_get_uniqueid(&id) : 0;
+    if ((rc = agree(s, rc ? gic::fail(-EIO, "nvshmemx_get_uniqueid answers %d", rc) : 0, "make a unique id")))
+        return rc;
+    // NVSHMEM keeps the pointer.
+    static nvshmemx_uniqueid_t used;
+    std::vector<nvshmemx_uniqueid_t> all(s->nranks);
+    if ((rc = gather(s, &id, all.data(), sizeof id, "the unique id")))
+        return rc;
+    used = all[0];
+    nvshmemx_init_attr_t attr = NVSHMEMX_INIT_ATTR_INITIALIZER;
+    if ((rc = nvshmemx_set_attr_uniqueid_args((int)s->rank, (int)s->nranks, &used, &attr)))
+        return gic::fail(-EIO, "nvshmemx_set_attr_uniqueid_args answers %d", rc);
+    if ((rc = nvshmemx_init_attr(NVSHMEMX_INIT_WITH_UNIQUEID, &attr)))
+        return gic::fail(-EIO, "nvshmemx_init_attr answers %d", rc);
+    s->initialised = true;
+    if (nvshmem_my_pe() != (int)s->rank || nvshmem_n_pes() != (int)s->nranks)
+        return gic::fail(-EIO, "NVSHMEM says PE %d of %d to rank %u of %u", nvshmem_my_pe(), nvshmem_n_pes(),
+                         s->rank, s->nranks);
+    return 0;
+}
+
+void finalize_nvshmem(gic_session *s) {
+    if (!s->initialised)
+        return;
+    // Its barrier is over the NIC: with one rank broken it would not end. The process ends soon, and the job with it.
+    std::vector<uint8_t> all(s->nranks);
+    const uint8_t mine = s->broken;
+    if (gather(s, &mine, all.data(), 1, "the end") != 0)
+        return;
+    for (uint8_t broken : all)
+        if (broken)
+            return;
+    if (s->window)
+        nvshmem_free(s->window);
+    nvshmem_finalize();
+}
+
+void close_session(struct gic_session *s) {
+    if (!s)
+        return;
+    finalize_nvshmem(s);
+    if (s->transport)
+        s->transport->release();
+    if (s->heap_lock >= 0) {
+        shm_unlink(heap_name);
+        close(s->heap_lock);
+    }
+    delete s;
+}
+
+int start(gic_session *s, const struct gic_open *open) {
+    gic::Config c(nvshmem_backend::keys, nvshmem_backend::key_count, open);
+    s->ibgda = nvshmem_backend::over_nic(c, open);
+    s->withdraw = strcmp(c.text("fault"), "withdraw") == 0;
+    s->fenced_signals = strcmp(c.text("signals"), "fenced") == 0;
+    s->own_queue = strcmp(c.text("completion"), "queue") == 0;
+    s->level = (nvshmem_level)c.choice("level");
+    s->lanes = strcmp(c.text("scope"), "warp") == 0 ? 32 : 1;
+    s->heap_bytes = (uint64_t)c.u32("heap") << 20;
+    set_environment(c, s->ibgda);
+    if (int rc = open_gpu(s, open->device))
+        return rc;
+    if (int rc = s->ibgda ? prepare_transport(s, open) : 0)
+        return rc;
+    int rc = init_nvshmem(s);
+    if (rc == 0)
+        rc = nvshmem_read_created(s->ibgda, (s->rank + 1) % s->nranks, &s->created);
+    if ((rc = agree(s, rc, "start NVSHMEM")))
+        return rc;
+    if (s->heap_lock >= 0)
+        shm_unlink(heap_name); // everybody has it mapped
+    return 0;
+}
+
+int open_session(const struct gic_open *open, struct gic_session **session_p) {
+    return gic::guarded([&]() -> int {
+        auto s = std::make_unique<gic_session>();
+        s->rank = (uint32_t)open->rank;
+        s->nranks = (uint32_t)open->nranks;
+        s->comm = open->comm;
+        s->stop = open->stop;
+        s->timeout_ns = open->timeout_ns;
+        if (int rc = start(s.get(), open)) {
+            const std::string said = gic::error_text();
+            s->broken = true;
+            close_session(s.release());
+            return gic::fail(rc, "%s", said.c_str());
+        }
+        *session_p = s.release();
+        return 0;
+    });
+}
+
+// The bytes must go where the configuration says, on every pair.
+int check_path(const gic_session *s) {
+    for (uint32_t pe = 0; pe < s->nranks; pe++) {
+        if (pe == s->rank)
+            continue;
+        const bool reachable = nvshmem_ptr(s->window, (int)pe) != nullptr;
+        if (s->ibgda && reachable)
+            return gic::fail(-EIO,
+                             "path=ibgda, but PE %u's heap is mapped here: NVSHMEM would load and store", pe);
+        if (!s->ibgda && !reachable)
+            return gic::fail(-ENOTSUP, "path=p2p, but NVSHMEM does not map PE %u's heap here", pe);
+    }
+    return 0;
+}
+
+int window(struct gic_session *s, uint64_t bytes) {
+    return gic::guarded([&]() -> int {
+        if (bytes == 0)
+            return gic::fail(-EINVAL, "window of 0 bytes");
+        // The same on every rank, so all refuse. NVSHMEM takes a little of the heap for itself.
+        if (bytes > s->heap_bytes)
+            return gic::fail(-ENOTSUP, "a window of %llu bytes does not fit heap=%llu MiB",
+                             (unsigned long long)bytes, (unsigned long long)(s->heap_bytes >> 20));
+        if (s->window)
+            nvshmem_free(s->window);
+        s->window = static_cast<uint8_t *>(nvshmem_malloc(bytes));
+        s->window_bytes = bytes;
+        if (!s->window)
+            return gic::fail(-ENOMEM, "nvshmem_malloc(%llu) answers NULL with heap=%llu MiB",
+                             (unsigned long long)bytes, (unsigned long long)(s->heap_bytes >> 20));
+        int rc = 0;
+        if (s->created.heap_in_host) {
+            memset(s->window, 0, bytes);
+        } else {
+            const std::vector<uint8_t> zeros(bytes);
+            rc = s->gpu->upload(s->window, zeros.data(), bytes);
+        }
+        return agree(s, rc ? rc : check_path(s), "make the window");
+    });
+}
+
+int check_range(const gic_session *s, uint64_t offset, size_t bytes) {
+    if (!s->window)
+        return gic::fail(-EINVAL, "no window yet");
+    if (offset > s->window_bytes || bytes > s->window_bytes - offset)
+        return gic::fail(-ERANGE, "%zu bytes at offset %llu: the window has %llu", bytes,
+                         (unsigned long long)offset, (unsigned long long)s->window_bytes);
+    return 0;
+}
+
+int write(struct gic_session *s, uint64_t offset, const void *src, size_t bytes) {
+    if (int rc = check_range(s, offset, bytes))
+        return rc;
+    if (!s->created.heap_in_host)
+        return bytes ? s->gpu->upload(s->window + offset, src, bytes) : 0;
+    memcpy(s->window + offset, src, bytes);
+    return 0;
+}
+
+int read(struct gic_session *s, uint64_t offset, void *dst, size_t bytes) {
+    if (int rc = check_range(s, offset, bytes))
+        return rc;
+    if (!s->created.heap_in_host)
+        return bytes ? s->gpu->download(dst, s->window + offset, bytes) : 0;
+    memcpy(dst, s->window + offset, bytes);
+    return 0;
+}
+
+int before_run(gic_session *s) {
+    if (!s->window)
+        return gic::fail(-EINVAL, "no window yet");
+    if (s->broken)
+        return gic::fail(-EIO, "an earlier run of this session failed, and NVSHMEM goes on from no error");
+    if (!s->withdraw)
+        return 0;
+    s->withdraw = false;
+    int rc = s->transport->withdraw_heap();
+    return agree(s, rc ? gic::fail(rc, "%s", s->transport->last_error()) : 0, "withdraw the heap");
+}
+
+// NVSHMEM's device code ends the kernel, or goes on, after an error CQE: the NIC knows what it was.
+int after_run(gic_session *s, int status) {
+    s->broken |= status != 0;
+    if (s->transport && s->transport->error() != 0) {
+        s->broken = true;
+        return gic::fail(-EIO, "%s", s->transport->last_error());
+    }
+    return status;
+}
+
+template <class W> struct OnLevel {
+    struct gic_session *s;
+    const struct gic_run *run;
+
+    template <nvshmem_level L, uint32_t LANES> int go() const {
+        nvshmem_handle<L, LANES> h{};
+        h.rank = s->rank;
+        h.nranks = s->nranks;
+        h.window = s->window;
+        h.env = {s->gpu->stop_word(), s->timeout_ns};
+        h.fenced_signals = s->fenced_signals;
+        h.own_queue = s->own_queue;
+        h.lanes = LANES;
+        auto prepare = [this](uint32_t, nvshmem_handle<L, LANES> &) { return before_run(s); };
+        auto done = [this](uint32_t, nvshmem_handle<L, LANES> &, int status) { return after_run(s, status); };
+        return gic::drive<W>(h, run, s->results, prepare, done, s->gpu.get(), s->stop);
+    }
+    int operator()() const {
+        if constexpr (std::is_same_v<W, op_workload> || std::is_same_v<W, conform_workload>) {
+            if (s->level == nvshmem_level::INLINED)
+                return go<nvshmem_level::INLINED, 1>();
+            if (s->level == nvshmem_level::INTERNAL)
+                return go<nvshmem_level::INTERNAL, 1>();
+        }
+        if (s->level != nvshmem_level::PUBLIC)
+            return gic::fail(-ENOTSUP, "%s: want level=public; the others are built for op", W::name);
+        return s->lanes == 32 ? go<nvshmem_level::PUBLIC, 32>() : go<nvshmem_level::PUBLIC, 1>();
+    }
+};
+struct OnWorkload {
+    struct gic_session *s;
+    const struct gic_run *run;
+    template <class W> int operator()() const { return OnLevel<W>{s, run}(); }
+};
+
+int run(struct gic_session *s, const struct gic_run *run, struct gic_result *result_p) {
+    return gic::guarded([&] {
+        s->results.clear();
+        int rc = Served::dispatch(run->workload, OnWorkload{s, run});
+        if (rc == 0)
+            s->results.publish(result_p);
+        return rc;
+    });
+}
+
+int counters(struct gic_session *s, const struct gic_counter **counters_p, uint32_t *count_p) {
+    *counters_p = nullptr;
+    *count_p = 0;
+    if (!s->transport)
+        return 0; // no NIC
+    int rc = s->transport->counters(counters_p, count_p);
+    return rc ? gic::fail(rc, "%s", s->transport->last_error()) : 0;
+}
+
+int facts(struct gic_session *s, const struct gic_kv **facts_p, uint32_t *count_p) {
+    return gic::guarded([&]() -> int {
+        gic::Facts &f = s->facts;
+        const nvshmem_created &c = s->created;
+        if (s->transport) {
+            const struct gic_kv *list;
+            uint32_t n;
+            if (int rc = s->transport->facts(&list, &n))
+                return gic::fail(rc, "%s", s->transport->last_error());
+            for (uint32_t i = 0; i < n; i++)
+                f.set(list[i].key, std::string(list[i].value));
+            f.set("rc_per_pe", c.rc_per_pe);
+            f.set("rc_map", std::string(c.map));
+            f.set("batch", c.batch);
+            f.set("dcis", c.dcis);
+            f.set("sq_depth", c.depth);
+            f.set("queues", std::string(c.queues_in_gpu ? "gpu" : "host"));
+        }
+        f.set("path", std::string(s->ibgda ? "ibgda" : "p2p"));
+        f.set("peer_pointer", std::string(s->ibgda ? "null" : "mapped")); // or window() had failed
+        f.set("heap", std::string(c.heap_in_host ? "host" : "gpu"));
+        f.set("connectivity", c.connectivity);
+        const gic::GpuShape &shape = s->gpu->shape;
+        f.set("gpu", s->gpu->name());
+        f.set("gpu.mps", std::string(s->gpu->mps() ? "yes" : "no"));
+        f.set("gpu.ranks", s->gpu->sharers());
+        f.set("kernel.blocks", shape.blocks);
+        f.set("kernel.threads", shape.threads);
+        f.set("kernel.registers", shape.registers);
+        f.set("kernel.local_bytes", shape.local_bytes);
+        f.set("kernel.multiprocessor", shape.multiprocessor);
+        f.publish(facts_p, count_p);
+        return 0;
+    });
+}
+
+int no_probe(const struct gic_open *) { return 0; } // libnvshmem.so has done it
+
+const char *last_error() { return gic::error_text().c_str(); }
+
+} // namespace
+
+GIC_EXPORT const struct gic_backend gic_nvshmem_session_v1 = {
+    "nvshmem",
+    "1",
+    sizeof(struct gic_backend),
+    GIC_ABI_VERSION,
+    0,
+    nullptr,
+    0,
+    {},
+    no_probe,
+    open_session,
+    close_session,
+    window,
+    write,
+    read,
+    run,
+    counters,
+    facts,
+    last_error,
+};
