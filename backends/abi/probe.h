@@ -62,11 +62,26 @@ inline std::string glob_first(const std::string &pattern) {
     return found;
 }
 
+/* The prefix of the python3 that a shell would start, "" for none: that of a virtual environment is on PATH alone. */
+inline std::string python_prefix() {
+    const char *path = getenv("PATH");
+    std::string rest = path ? path : "";
+    while (!rest.empty()) {
+        const size_t colon = rest.find(':');
+        const std::string dir = rest.substr(0, colon);
+        rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
+        if (!dir.empty() && access((dir + "/python3").c_str(), X_OK) == 0)
+            return dir + "/..";
+    }
+    return "";
+}
+
 /* A file in the site-packages of the Python environments of this user and machine, "" for none. */
 inline std::string find_in_python(const std::string &pattern) {
     const char *home = getenv("HOME"), *venv = getenv("VIRTUAL_ENV"), *conda = getenv("CONDA_PREFIX");
     const std::string roots[] = {venv ? venv : "", conda ? conda : "",
-                                 home ? std::string(home) + "/.local" : "", "/usr/local", "/usr"};
+                                 python_prefix(),  home ? std::string(home) + "/.local" : "",
+                                 "/usr/local",     "/usr"};
     for (const std::string &root : roots)
         if (!root.empty())
             for (const char *lib : {"/lib/python3*/site-packages/", "/lib/python3*/dist-packages/",

@@ -60,8 +60,10 @@ int find_nvshmem() {
     tell(&v.major, &v.minor, &v.patch);
     if (int rc = check_version(path, v))
         return rc;
+    char *real = realpath(path.c_str(), nullptr);
+    loaded.path = real ? real : path; // the loader's own search gives no path
+    free(real);
     loaded.library = lib;
-    loaded.path = path;
     loaded.version = v;
     return 0;
 }
