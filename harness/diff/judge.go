@@ -37,16 +37,19 @@ func (r *Result) compareCounters(p *Pair) {
 		return
 	}
 	per := p.messages(a, b)
+	p.Counters = make([]Counter, 0, len(p.old.counters))
+	var bufA, bufB []ratio
 	for i, info := range p.old.counters {
 		j := slices.IndexFunc(p.new.counters, func(c counterInfo) bool { return c.name == info.name })
 		if j < 0 {
 			continue
 		}
-		x, okA := series(a, i, per.old, info.name)
-		y, okB := series(b, j, per.new, info.name)
+		x, okA := series(bufA, a, i, per.old, info.name)
+		y, okB := series(bufB, b, j, per.new, info.name)
 		if !okA || !okB {
 			continue
 		}
+		bufA, bufB = x, y
 		c := Counter{
 			Name: counterName(info.name), OldCount: x[0].count, NewCount: y[0].count,
 			cost: slices.Contains(costs, info.name), rank: slices.Index(costs, info.name),
@@ -106,9 +109,9 @@ func (p *Pair) messages(a, b []*processRun) divisors {
 	return divisors{expected, expected}
 }
 
-// series lists a counter over process runs; false if one does not have it.
-func series(runs []*processRun, at int, messages func(*processRun) uint64, name string) ([]ratio, bool) {
-	out := make([]ratio, len(runs))
+// series lists a counter over process runs, in the place of buf; false if one does not have it.
+func series(buf []ratio, runs []*processRun, at int, messages func(*processRun) uint64, name string) ([]ratio, bool) {
+	out := slices.Grow(buf[:0], len(runs))[:len(runs)]
 	for i, x := range runs {
 		if at >= len(x.counts) || x.counts[at] == missing {
 			return nil, false
@@ -205,6 +208,9 @@ func (r *Result) compareMetrics(p *Pair) {
 	}
 	// Of an imported pair, what both tools measure is judged, whatever else a table would show.
 	headline := slices.ContainsFunc(p.old.metrics, func(m metricInfo) bool { return m.headline && common(m) })
+	if n := len(p.old.metrics); n > 0 {
+		p.Metrics = make([]Metric, 0, n)
+	}
 	for i, info := range p.old.metrics {
 		m := Metric{Name: info.name, Unit: info.unit, Class: info.class, Headline: info.headline || !headline, Adjusted: 1}
 		j := slices.IndexFunc(p.new.metrics, func(x metricInfo) bool { return x.name == info.name })
@@ -268,7 +274,7 @@ func (p *Pair) onlyNew(b []*processRun) {
 }
 
 func column(runs []*processRun, at int) []float64 {
-	var out []float64
+	out := make([]float64, 0, len(runs))
 	for _, x := range runs {
 		if at < len(x.values) && !math.IsNaN(x.values[at]) {
 			out = append(out, x.values[at])

@@ -227,8 +227,10 @@ func checkKeys(old, new *Set, o *Options) error {
 			}
 		}
 		for _, k := range s.cases {
-			for _, kv := range slices.Concat(k.keys, k.library) {
-				known[kv.Key] = true
+			for _, keys := range [][]record.KeyValue{k.keys, k.library} {
+				for _, kv := range keys {
+					known[kv.Key] = true
+				}
 			}
 			for _, c := range k.counters {
 				known["counter."+c.name] = true

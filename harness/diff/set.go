@@ -61,6 +61,7 @@ type caseSet struct {
 	seeds    []uint64
 	created  map[string]string
 	library  []record.KeyValue // library.NAME and its version and hash
+	loaded   []record.Library  // the last from which it was made
 	work     map[string]string // hashes of generated work
 	codes    []string          // of warnings
 	imported bool              // another tool's result
@@ -153,7 +154,7 @@ func (s *Set) readFile(path string, filter *results.Filter) error {
 	file := int32(len(s.files) - 1)
 	var header *record.Header
 	run := int32(-1)
-	for at, err := range record.ReadSummaries(path) {
+	for at, err := range record.ReadSummaries(path, wanted) {
 		if err != nil {
 			return err
 		}
@@ -179,6 +180,11 @@ func (s *Set) readFile(path string, filter *results.Filter) error {
 		return fmt.Errorf("%s is no run file: it is empty", path)
 	}
 	return nil
+}
+
+// wanted are the facts that a diff reads.
+func wanted(key string) bool {
+	return key == "oversubscribed" || key == "gpu_sm_clock" || key == "cpu_frequency_max" || strings.HasSuffix(key, "_hash")
 }
 
 // keysFor spares records without a filter the flattening.
@@ -322,15 +328,15 @@ func (k *caseSet) note(s *Set, c *record.Case) {
 		k.seeds = append(k.seeds, c.Seed)
 	}
 	if k.created == nil && len(c.Created) > 0 {
-		k.created = make(map[string]string, len(c.Created))
-		for key, v := range c.Created {
-			k.created[s.own(key)] = s.own(v)
-		}
+		k.created = c.Created
 	}
-	for _, l := range c.Library {
-		kv := record.KeyValue{Key: "library." + l.Name, Value: libraryText(l)}
-		if !slices.Contains(k.library, kv) {
-			k.library = append(k.library, record.KeyValue{Key: s.own(kv.Key), Value: s.own(kv.Value)})
+	if !slices.Equal(k.loaded, c.Library) {
+		k.loaded = c.Library
+		for _, l := range c.Library {
+			kv := record.KeyValue{Key: s.own("library." + l.Name), Value: s.own(libraryText(l))}
+			if !slices.Contains(k.library, kv) {
+				k.library = append(k.library, kv)
+			}
 		}
 	}
 	for key, v := range c.Facts {

@@ -14,7 +14,7 @@ type decoder struct {
 	scanner
 	// lean leaves out what only raw samples tell, puts a case where the last one of its place was, and gives
 	// equal parts of cases the same maps.
-	lean bool
+	lean *summary
 
 	parts   *parts
 	pairs   []string
@@ -53,7 +53,7 @@ func place[T any](list *[]T) *T {
 
 // newCase is a zero case.
 func (d *decoder) newCase() *Case {
-	if d.lean {
+	if d.lean != nil {
 		return place(&d.parts.cases)
 	}
 	return new(Case)
@@ -64,7 +64,7 @@ type (
 	counterNames struct{ name, unit string }
 )
 
-func newDecoder(lean bool) *decoder {
+func newDecoder(lean *summary) *decoder {
 	d := &decoder{lean: lean, parts: &parts{}}
 	d.strings = map[string]string{}
 	d.texted, d.others = known[map[string]string]{}, known[map[string]any]{}
@@ -85,7 +85,7 @@ const (
 // remembered once it was read. JSON values say themselves where they end, so that a text that was read as a whole
 // value is one wherever it stands.
 func recall[T any](d *decoder, k known[T], end byte) (v T, text []byte, ok bool) {
-	if !d.lean {
+	if d.lean == nil {
 		return v, nil, false
 	}
 	n := bytes.IndexByte(d.b[d.i:min(len(d.b), d.i+maxKnownText)], end)
@@ -245,7 +245,11 @@ func (d *decoder) values() map[string]any {
 		return m
 	}
 	from := d.i
-	m = d.anyMap(0)
+	var wanted func(string) bool
+	if d.lean != nil {
+		wanted = d.lean.wanted
+	}
+	m = d.anyMap(0, wanted)
 	remember(d, d.others, from, text, m)
 	return m
 }
@@ -307,7 +311,7 @@ func (d *decoder) libraries() []Library {
 func list[T any](d *decoder, shared *[]T, one func(v *T, i int)) []T {
 	var own []T
 	to := &own
-	if d.lean {
+	if d.lean != nil {
 		to = shared
 	}
 	start := len(*to)
@@ -349,7 +353,7 @@ func (d *decoder) metric(m *Metric, names *metricNames) {
 		m.Samples = d.floats()
 	}
 	if d.has(`,"hdr":`) {
-		if b, _ := d.raw(); !d.lean {
+		if b, _ := d.raw(); d.lean == nil {
 			m.HDR = string(b)
 		} else if len(b) > 0 {
 			m.HDR = "there"
@@ -379,7 +383,7 @@ func (d *decoder) metric(m *Metric, names *metricNames) {
 
 // floats takes samples. A lean decoder only sees that they are what a measurement gives: not negative, finite.
 func (d *decoder) floats() []float64 {
-	if !d.lean {
+	if d.lean == nil {
 		d.samples = d.samples[:0]
 		d.array(func() { d.samples = append(d.samples, d.float()) })
 		return append(make([]float64, 0, len(d.samples)), d.samples...)
@@ -420,7 +424,7 @@ func (d *decoder) counters() []backends.Counter {
 
 func (d *decoder) verification() *workloads.Verification {
 	v := &workloads.Verification{}
-	if d.lean {
+	if d.lean != nil {
 		v = place(&d.parts.verified)
 	}
 	d.must(`{"checked":`)

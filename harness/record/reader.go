@@ -79,7 +79,7 @@ func ReadFile(path string) iter.Seq2[Record, error] {
 // Lines are decoded ahead of the loop on all CPUs. Blank lines are no records and are passed over.
 func Read(name string, r io.Reader) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		read(name, r, false)(func(at Located, err error) bool { return yield(at.Record, err) })
+		read(name, r, nil)(func(at Located, err error) bool { return yield(at.Record, err) })
 	}
 }
 
@@ -90,19 +90,27 @@ type Located struct {
 }
 
 // Lines is Read for those who must say where a record stands.
-func Lines(name string, r io.Reader) iter.Seq2[Located, error] { return read(name, r, false) }
+func Lines(name string, r io.Reader) iter.Seq2[Located, error] { return read(name, r, nil) }
 
 // ReadLines is ReadFile for those who must say where a record stands.
-func ReadLines(path string) iter.Seq2[Located, error] { return readLines(path, false) }
+func ReadLines(path string) iter.Seq2[Located, error] { return readLines(path, nil) }
 
 // ReadSummaries is ReadLines for those who need no raw samples, in a fraction of the time: Samples and HDR of all
 // metrics are left out. What ReadLines refuses is refused here too.
 //
 // A Case is the loop's until its next record only, and then becomes another; its strings may be kept. Its maps and
-// libraries are those of other cases too: they may be kept, but not changed.
-func ReadSummaries(path string) iter.Seq2[Located, error] { return readLines(path, true) }
+// libraries are those of other cases too: they may be kept, but not changed. Facts and Host may lack the keys that
+// are not wanted; nil wants all.
+func ReadSummaries(path string, wanted func(key string) bool) iter.Seq2[Located, error] {
+	return readLines(path, &summary{wanted})
+}
 
-func readLines(path string, lean bool) iter.Seq2[Located, error] {
+// summary is what of a case is not decoded; a nil one is nothing.
+type summary struct {
+	wanted func(key string) bool // in Facts and Host; nil for all
+}
+
+func readLines(path string, lean *summary) iter.Seq2[Located, error] {
 	return func(yield func(Located, error) bool) {
 		f, err := os.Open(path)
 		if err != nil {
@@ -114,7 +122,7 @@ func readLines(path string, lean bool) iter.Seq2[Located, error] {
 	}
 }
 
-func read(name string, r io.Reader, lean bool) iter.Seq2[Located, error] {
+func read(name string, r io.Reader, lean *summary) iter.Seq2[Located, error] {
 	return func(yield func(Located, error) bool) {
 		stop := make(chan struct{})
 		defer close(stop)
@@ -193,7 +201,7 @@ const batchBytes = 64 << 10
 
 // decodeAhead reads batches and has them decoded by as many goroutines as there are CPUs. The batches come in
 // order, possibly before they are decoded.
-func decodeAhead(name string, r io.Reader, lean bool, stop <-chan struct{}) <-chan *batch {
+func decodeAhead(name string, r io.Reader, lean *summary, stop <-chan struct{}) <-chan *batch {
 	workers := min(runtime.GOMAXPROCS(0), 8)
 	ordered := make(chan *batch, 2*workers)
 	jobs := make(chan *batch, 2*workers)
@@ -293,7 +301,7 @@ func (b *batch) release() {
 func (b *batch) decode(d *decoder) {
 	b.records = make([]Record, 0, len(b.ends))
 	b.at = make([]int, 0, len(b.ends))
-	if d.lean {
+	if d.lean != nil {
 		b.parts = allParts.Get().(*parts)
 		b.parts.clear()
 		d.parts = b.parts
@@ -348,7 +356,7 @@ func (d *decoder) line(line []byte) (Record, error) {
 	if err := rec.check(); err != nil {
 		return nil, err
 	}
-	if c, ok := rec.(*Case); ok && d.lean {
+	if c, ok := rec.(*Case); ok && d.lean != nil {
 		trim(c)
 	}
 	return rec, nil

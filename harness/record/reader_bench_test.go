@@ -54,8 +54,8 @@ func BenchmarkDecode(b *testing.B) {
 	for _, way := range []struct {
 		name string
 		line []byte
-		lean bool
-	}{{"general", spaced, false}, {"plain", line, false}, {"summary", line, true}} {
+		lean *summary
+	}{{"general", spaced, nil}, {"plain", line, nil}, {"summary", line, &summary{}}} {
 		b.Run(way.name, func(b *testing.B) {
 			d := newDecoder(way.lean)
 			b.ReportAllocs()

@@ -351,7 +351,7 @@ func (s *scanner) any(depth int) any {
 	}
 	switch s.b[s.i] {
 	case '{':
-		return s.anyMap(depth)
+		return s.anyMap(depth, nil)
 	case '[':
 		out := []any{}
 		s.array(func() { out = append(out, s.any(depth+1)) })
@@ -367,7 +367,8 @@ func (s *scanner) any(depth int) any {
 	return s.float()
 }
 
-func (s *scanner) anyMap(depth int) map[string]any {
+// anyMap takes an object. Keys that are not wanted are left out of it; nil wants all.
+func (s *scanner) anyMap(depth int, wanted func(key string) bool) map[string]any {
 	if s.has("null") {
 		return nil
 	}
@@ -379,11 +380,36 @@ func (s *scanner) anyMap(depth int) map[string]any {
 	for !s.bad {
 		key := s.text()
 		s.need(':')
-		m[key] = s.any(depth + 1)
+		if wanted == nil || wanted(key) {
+			m[key] = s.any(depth + 1)
+		} else {
+			s.pass(depth + 1)
+		}
 		if !s.at(',') {
 			s.need('}')
 			break
 		}
 	}
 	return m
+}
+
+// pass takes what any takes, and forgets it.
+func (s *scanner) pass(depth int) {
+	if s.i < len(s.b) && depth <= anyDepth {
+		switch c := s.b[s.i]; {
+		case c == '"':
+			s.raw()
+			return
+		case c == '[':
+			s.array(func() { s.pass(depth + 1) })
+			return
+		case c-'0' <= 9:
+			if n := s.number(); !n.large() {
+				return
+			}
+			s.leave()
+			return
+		}
+	}
+	s.any(depth)
 }

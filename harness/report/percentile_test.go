@@ -1,6 +1,7 @@
 package report
 
 import (
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,7 +59,7 @@ func TestPercentilesOfAllSamples(t *testing.T) {
 		r := New()
 		read := record.ReadLines
 		if x.summaries {
-			read = record.ReadSummaries
+			read = func(path string) iter.Seq2[record.Located, error] { return record.ReadSummaries(path, nil) }
 		}
 		for at, err := range read(path) {
 			if err != nil {

@@ -165,7 +165,7 @@ const longFile = 32 << 20
 // ReadFile streams the records of a file as a report of it needs them: without raw samples if it is long.
 func ReadFile(file string) iter.Seq2[record.Located, error] {
 	if st, err := os.Stat(file); err == nil && st.Size() > longFile {
-		return record.ReadSummaries(file)
+		return record.ReadSummaries(file, nil)
 	}
 	return record.ReadLines(file)
 }

@@ -45,7 +45,7 @@ func Compare(old, new []float64) (Comparison, error) {
 	}
 	x := benchmath.NewSample(slices.Clone(old), &benchmath.DefaultThresholds)
 	y := benchmath.NewSample(slices.Clone(new), &benchmath.DefaultThresholds)
-	c.P = benchmath.AssumeNothing.Compare(x, y).P
+	c.P = mannWhitney(x, y)
 	if c.Old.Min == 0 || c.New.Min == 0 {
 		return c, nil
 	}
@@ -53,6 +53,48 @@ func Compare(old, new []float64) (Comparison, error) {
 	c.Low, c.High, c.Level = shift(x.Values, y.Values)
 	c.Low, c.High = min(c.Low, c.Delta), max(c.High, c.Delta)
 	return c, nil
+}
+
+// ranking is all that the test sees of two samples without ties: their sizes, and how many pairs have the old value
+// first.
+type ranking struct{ old, new, before int }
+
+// pValues are those of small samples: a diff of many cases meets the same few again and again.
+var pValues sync.Map // ranking to float64
+
+// mannWhitney is benchmath's test, asked once for each order of values.
+func mannWhitney(x, y *benchmath.Sample) float64 {
+	key, tied := rank(x.Values, y.Values)
+	if tied || key.old*key.new > exactPairs {
+		return benchmath.AssumeNothing.Compare(x, y).P
+	}
+	if p, ok := pValues.Load(key); ok {
+		return p.(float64)
+	}
+	p := benchmath.AssumeNothing.Compare(x, y).P
+	pValues.Store(key, p)
+	return p
+}
+
+// rank goes through two ascending samples; tied says that two values are equal.
+func rank(old, new []float64) (r ranking, tied bool) {
+	r.old, r.new = len(old), len(new)
+	i := 0
+	for j, v := range new {
+		for i < len(old) && old[i] < v {
+			i++
+		}
+		if i < len(old) && old[i] == v || j > 0 && new[j-1] == v {
+			return r, true
+		}
+		r.before += i
+	}
+	for i := 1; i < len(old); i++ {
+		if old[i] == old[i-1] {
+			return r, true
+		}
+	}
+	return r, false
 }
 
 // shift bounds the ratio of two ascending samples, minus one.

@@ -3,10 +3,12 @@ package stats
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/perf/benchmath"
 )
 
 var near = cmpopts.EquateApprox(1e-9, 1e-12)
@@ -232,5 +234,29 @@ func TestChangesFalseAlarms(t *testing.T) {
 	// 300 trials at 0.05 have a standard deviation of 0.013.
 	if share := float64(alarms) / trials; share > 0.05+0.026 {
 		t.Errorf("%.3f of series without a change show one", share)
+	}
+}
+
+// TestMannWhitneyIsBenchmath: remembered or not, each answer is benchmath's own.
+func TestMannWhitneyIsBenchmath(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 8))
+	for range 3000 {
+		draw := func() []float64 {
+			v := make([]float64, 1+rng.IntN(7))
+			for i := range v {
+				if v[i] = rng.Float64(); rng.IntN(6) == 0 {
+					v[i] = 0.5 // ties
+				}
+			}
+			return v
+		}
+		a, b := draw(), draw()
+		x := benchmath.NewSample(slices.Clone(a), &benchmath.DefaultThresholds)
+		y := benchmath.NewSample(slices.Clone(b), &benchmath.DefaultThresholds)
+		want := benchmath.AssumeNothing.Compare(x, y).P
+		c, err := Compare(a, b)
+		if err != nil || c.P != want {
+			t.Fatalf("%v against %v: p is %v (%v), benchmath says %v", a, b, c.P, err, want)
+		}
 	}
 }
