@@ -22,9 +22,11 @@ type Analysis struct {
 	Run        *Run
 	Judgements []*Judgement
 	Unsplit    []Unsplit
-	Effects    []Effect
-	Costs      []Cost
-	Findings   []Finding
+	// Projections are of libraries that have no row here.
+	Projections []Projection
+	Effects     []Effect
+	Costs       []Cost
+	Findings    []Finding
 }
 
 // Analyse splits every gap of a run by every method.
@@ -43,6 +45,9 @@ func Analyse(run *Run, o Options) (*Analysis, error) {
 	methods := append([]Method{Ladder{Order: o.Order}, Counts{}}, o.Methods...)
 	var gaps []*Gap
 	gaps, a.Unsplit = run.Gaps(libraries, o.Poses, o.Keep)
+	if o.Keep == nil {
+		a.Projections = run.Projections(libraries, gaps)
+	}
 	for _, g := range gaps {
 		j, err := Judge(g, methods...)
 		if err != nil {
@@ -74,6 +79,23 @@ func (g *Gap) Readings() []Remark {
 		}
 	}
 	return out
+}
+
+// Eliminated is the range of the residual where a source assigns all of it to a remark's term. ok is false where none
+// does, or where another documented choice has no rung.
+func (s *Split) Eliminated(r Remark) (low, high Femto, ok bool) {
+	if s == nil || !r.ByElimination {
+		return 0, 0, false
+	}
+	for _, c := range s.Missing {
+		if n := termOfKey(s.Gap.Floor.Backend(), c.Key); n != r.Term && !slices.Contains(r.Together, n) {
+			return 0, 0, false
+		}
+	}
+	if s.ResidualSpread != nil {
+		return s.ResidualSpread.Low, s.ResidualSpread.High, true
+	}
+	return s.Residual.Value, s.Residual.Value, true
 }
 
 // Name of the library for people.

@@ -2,6 +2,7 @@ package attribution
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -17,21 +18,38 @@ type Effect struct {
 	Term     Name
 	Run      *Run
 	Stack    string // backend and what both rows share of its configuration
-	Change   string // "order gpu-fence -> threadfence"
+	Key      string // what differs: "order"
+	FromWhat string // its values: "gpu-fence", "threadfence"
+	ToWhat   string
 	Metric   string
-	From, To Quantity // zero where only the difference is published
+	Class    workloads.Class // of the metric; a rate's quantities are times per message, a bandwidth's times per byte
+	From, To Quantity        // zero where only the difference is published
 	Delta    Quantity
 	FromRow  *Row
 	ToRow    *Row
 	Note     string
 }
 
-// Relative is the change as a share of where it starts; ok is false where that is not known.
+// Relative is the change as a share of where it starts: of the time, or of the rate; ok is false where that is not
+// known.
 func (e Effect) Relative() (float64, bool) {
-	if e.From.Value == 0 {
+	switch {
+	case e.From.Value == 0 || e.To.Value == 0:
 		return 0, false
+	case e.Class == workloads.Time:
+		return float64(e.Delta.Value) / float64(e.From.Value), true
 	}
-	return float64(e.Delta.Value) / float64(e.From.Value), true
+	return float64(e.From.Value)/float64(e.To.Value) - 1, true
+}
+
+func (e Effect) backend() string { return e.ToRow.Backend() }
+
+// Change is the choice in words.
+func (e Effect) Change() string {
+	if e.FromWhat == "" {
+		return e.Key + " -> " + e.ToWhat
+	}
+	return fmt.Sprintf("%s %s -> %s", e.Key, e.FromWhat, e.ToWhat)
 }
 
 // keyTerms says which term a key of any stack, or an axis of a workload, is about. Keys that are only a size, a
@@ -55,8 +73,12 @@ func (r *Run) Effects(keep func(*Row) bool) []Effect {
 			continue
 		}
 		c := w.First()
-		if c.Workload == effectWorkload {
+		switch c.Workload {
+		case effectWorkload:
 			out = append(out, r.published(w)...)
+			continue
+		case clockWorkload:
+			out = append(out, r.clocks(w)...)
 			continue
 		}
 		if w.Status() != record.OK {
@@ -76,7 +98,7 @@ func (r *Run) Effects(keep func(*Row) bool) []Effect {
 	}
 	at := func(e Effect) int { return slices.IndexFunc(terms, func(t Term) bool { return t.Name == e.Term }) }
 	slices.SortStableFunc(out, func(a, b Effect) int {
-		return cmp.Or(at(a)-at(b), strings.Compare(a.Stack, b.Stack), strings.Compare(a.Metric, b.Metric))
+		return cmp.Or(at(a)-at(b), strings.Compare(a.backend(), b.backend()))
 	})
 	return out
 }
@@ -137,28 +159,50 @@ func (r *Run) compare(rows []*Row, key string) []Effect {
 		}
 	}
 	var out []Effect
-	for _, w := range rows {
-		if w == base {
+	for _, metric := range base.Metrics() {
+		from, class, ok := base.inverse(metric)
+		if !ok {
 			continue
 		}
-		for _, metric := range base.Metrics() {
-			from, ok1 := base.Time(metric)
-			to, ok2 := w.Time(metric)
-			if !ok1 || !ok2 || !additive(base, metric) {
+		for _, w := range rows {
+			to, _, ok := w.inverse(metric)
+			if !ok || w == base {
 				continue
 			}
 			out = append(out, Effect{
-				Term: termOfEffect(w, key, metric), Run: r, Stack: base.stack(key), Metric: metric, From: from, To: to, Delta: to.Sub(from),
-				Change: name + " " + value(base, key) + " -> " + value(w, key), FromRow: base, ToRow: w,
+				Term: termOfEffect(w, key, metric), Run: r, Stack: base.stack(key), Metric: metric, Class: class, From: from, To: to,
+				Delta: to.Sub(from), Key: name, FromWhat: value(base, key), ToWhat: value(w, key), FromRow: base, ToRow: w,
 			})
 		}
 	}
 	return out
 }
 
+// inverse is a metric as a time: a rate as the time per message, a bandwidth as the time per byte.
+func (w *Row) inverse(metric string) (Quantity, workloads.Class, bool) {
+	m, ok := w.Metric(metric)
+	if !ok || strings.HasSuffix(metric, "_p99") || strings.HasSuffix(metric, "_p90") {
+		return Quantity{}, "", false
+	}
+	if m.Class != workloads.Bandwidth {
+		q, ok := w.Time(metric)
+		return q, m.Class, ok
+	}
+	var values []float64
+	for _, c := range w.Cases {
+		for i := range c.Metrics {
+			if m := &c.Metrics[i]; m.Name == metric && m.P50 > 0 && c.Status == record.OK {
+				values = append(values, 1/m.P50)
+			}
+		}
+	}
+	q, err := FromRuns(w.key()+"/"+metric, values)
+	return q, m.Class, err == nil
+}
+
 // preferred are the values that a change starts from, where that is not the default or the smallest.
 var preferred = map[string]string{
-	"backend.ring_mode": "private", "backend.scope": "qp", "workload.cpu": "warm", "workload.role": "send", "backend.api": "internal",
+	"backend.ring_mode": "private", "backend.scope": "qp", "workload.cpu": "warm", "workload.role": "send", "workload.active": "few", "backend.api": "internal",
 }
 
 // termOfEffect is the term of a key; more queues under a quiet that waits for all of them are its scope.
@@ -177,7 +221,7 @@ func (w *Row) stack(key string) string {
 		if "backend."+k == key {
 			continue
 		}
-		if w.Run == nil || w.Run.Header == nil || w.Run.Header.Defaults[c.Backend][k] != c.Config[k] {
+		if w.Run.tells(c.Backend, k, c.Config[k]) {
 			parts = append(parts, k+"="+c.Config[k])
 		}
 	}
@@ -218,10 +262,40 @@ func (r *Run) published(w *Row) []Effect {
 				continue
 			}
 			out = append(out, Effect{
-				Term: term, Run: r, Stack: w.stack("backend." + k), Metric: base, Delta: q, Change: k + " -> " + v, ToRow: w,
+				Term: term, Run: r, Stack: w.stack("backend." + k), Metric: base, Class: m.Class, Delta: q, Key: k, ToWhat: v, ToRow: w,
 				Note: strings.TrimPrefix(strings.TrimPrefix(kind, "_added"), "_"),
 			})
 		}
+	}
+	return out
+}
+
+// clockWorkload are records of a fit T(f) = C/f + B: C in <metric>_cycles, B in <metric>_constant.
+const clockWorkload = "sm_clock"
+
+// validClocks are the ends of the published fits, in Hz. Outside them nothing is claimed.
+var validClocks = [2]float64{1845e6, 502e6}
+
+// clocks is what the clock of the multiprocessor makes between the two ends of a fit.
+func (r *Run) clocks(w *Row) []Effect {
+	var out []Effect
+	for _, name := range w.Metrics() {
+		metric, ok := strings.CutSuffix(name, "_cycles")
+		if !ok {
+			continue
+		}
+		cycles, _ := w.Metric(name)
+		constant, ok := w.Time(metric + "_constant")
+		if !ok {
+			continue
+		}
+		at := func(f float64) Quantity { return constant.Add(Exact(cycles.P50 / f)) }
+		from, to := at(validClocks[0]), at(validClocks[1])
+		out = append(out, Effect{
+			Term: SMClock, Run: r, Stack: w.Label(), Metric: metric, Class: workloads.Time, From: from, To: to, Delta: to.Sub(from),
+			Key: "SM clock", FromWhat: "1845 MHz", ToWhat: "502 MHz", FromRow: w, ToRow: w,
+			Note: fmt.Sprintf("%.0f cycles + %s", cycles.P50, micro(constant.Value)),
+		})
 	}
 	return out
 }

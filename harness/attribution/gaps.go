@@ -1,6 +1,7 @@
 package attribution
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -34,12 +35,17 @@ func ParsePose(text string) (Pose, error) {
 	return p, nil
 }
 
+// Poses says whether any row of the runs poses so.
+func (p Pose) Poses(runs []*Run) bool {
+	return slices.ContainsFunc(runs, func(r *Run) bool { return slices.ContainsFunc(r.Rows, p.matches) })
+}
+
 func (p Pose) matches(w *Row) bool {
 	if w.Backend() != p.Backend {
 		return false
 	}
 	for k, v := range p.Config {
-		if w.Config(k) != v {
+		if w.Config(k) != v && w.First().Config[k] != v {
 			return false
 		}
 	}
@@ -51,9 +57,10 @@ var Floors = []string{"minigda", "miniproxy"}
 
 // Unsplit is a library row that has nothing to be measured against.
 type Unsplit struct {
-	Row    *Row
-	Metric string
-	Why    string
+	Row     *Row
+	Library *Library // nil for a floor that poses
+	Metric  string
+	Why     string
 }
 
 // Gaps finds the library rows of a run and the floor row that each is measured against. keep says which rows are
@@ -71,15 +78,36 @@ func (r *Run) Gaps(libraries []*Library, poses []Pose, keep func(*Row) bool) (ga
 			if _, ok := w.Time(metric); !ok || !additive(w, metric) {
 				continue
 			}
-			start, notes, why := r.start(w, metric, floor, poses)
+			start, notes, why := r.start(w, lib, metric, floor, poses)
 			if why != "" {
-				unsplit = append(unsplit, Unsplit{w, metric, why})
+				unsplit = append(unsplit, Unsplit{w, lib, metric, why})
 				continue
 			}
 			gaps = append(gaps, &Gap{Run: r, Metric: metric, Row: w, Floor: start, Library: lib, Notes: notes})
 		}
 	}
+	slices.SortStableFunc(gaps, func(a, b *Gap) int { return a.compare(b) })
 	return gaps, unsplit
+}
+
+// compare orders gaps for people: single operations first, then by point, mechanism and library.
+func (g *Gap) compare(o *Gap) int {
+	rank := func(g *Gap) int {
+		i := slices.Index([]string{"op", "rate", "goodput", "alltoall", "moe"}, g.Row.First().Workload)
+		if i < 0 {
+			return 9
+		}
+		return i
+	}
+	title := func(g *Gap) string {
+		if g.Library == nil {
+			return ""
+		}
+		return g.Library.Title
+	}
+	axes := func(g *Gap) string { return strings.Join(sorted(g.Row.First().Axes), " ") }
+	return cmp.Or(rank(g)-rank(o), len(g.Row.First().Axes)-len(o.Row.First().Axes), strings.Compare(axes(g), axes(o)),
+		strings.Compare(g.Floor.Backend(), o.Floor.Backend()), strings.Compare(title(g), title(o)))
 }
 
 // identify says which library a row is of, and which floor stands beside it.
@@ -103,14 +131,28 @@ func additive(w *Row, metric string) bool {
 	return ok && (m.Class == workloads.Time || m.Class == workloads.Rate) && !strings.HasSuffix(metric, "_p99") && !strings.HasSuffix(metric, "_p90")
 }
 
-// resources are keys that say how much of something there is. Rows of unequal resources are compared only where
-// there are no others.
+// resources are keys that say how much of something there is. Rows of unequal resources are not subtracted.
 var resources = []string{"qps", "workers"}
 
-// start chooses the floor row that a split starts from: verified, of the same place, of the same resources, with
-// the floor's own choices at their defaults; where no such row is there, the best of them. why says that there is
-// none at all.
-func (r *Run) start(w *Row, metric, floor string, poses []Pose) (start *Row, notes []Note, why string) {
+// amount is how much of a resource a row has, "" if it does not say.
+func amount(w *Row, lib *Library, key string) string {
+	if lib != nil && lib.Resources[key] != "" {
+		key = lib.Resources[key]
+	}
+	c := w.First()
+	if v := c.Created[key+"_per_peer"]; v != "" {
+		return v
+	}
+	if v := w.Config(key); v != "auto" {
+		return v
+	}
+	return ""
+}
+
+// start chooses the floor row that a split starts from: verified, of the same place, of the same resources, each of
+// its choices the default or the library's own; of those, the one with most defaults, then the fastest. why says that
+// there is none.
+func (r *Run) start(w *Row, lib *Library, metric, floor string, poses []Pose) (start *Row, notes []Note, why string) {
 	var candidates []*Row
 	unsafe := 0
 	for _, o := range r.Rows {
@@ -130,52 +172,101 @@ func (r *Run) start(w *Row, metric, floor string, poses []Pose) (start *Row, not
 		if unsafe > 0 {
 			return nil, nil, fmt.Sprintf("every %s row at this point is unsafe or unverified", floor)
 		}
-		return nil, nil, fmt.Sprintf("no %s row with %s at this point, NIC and device", floor, metric)
+		return nil, nil, fmt.Sprintf("no %s row at this point, NIC and device", floor)
 	}
 	for _, k := range resources {
-		want := w.Config(k)
+		want, have := amount(w, lib, k), ""
 		if want == "" {
 			continue
 		}
-		same := slices.DeleteFunc(slices.Clone(candidates), func(o *Row) bool { return o.Config(k) != want })
-		if len(same) > 0 {
-			candidates = same
+		candidates = slices.DeleteFunc(candidates, func(o *Row) bool {
+			v := amount(o, nil, k)
+			if v != "" {
+				have = v
+			}
+			return v != "" && v != want
+		})
+		if len(candidates) == 0 {
+			return nil, nil, fmt.Sprintf("no %s row with %s=%s (but %s)", floor, k, want, have)
 		}
 	}
-	plain := slices.DeleteFunc(slices.Clone(candidates), func(o *Row) bool { return !r.atDefaults(o) })
-	if len(plain) > 0 {
-		start = fastest(plain, metric)
-	} else {
-		start = fastest(candidates, metric)
+	if lib == nil {
+		candidates = likePose(candidates, w, poses)
 	}
+	odd := map[*Row]int{}
+	candidates = slices.DeleteFunc(candidates, func(o *Row) bool {
+		g := &Gap{Run: r, Metric: metric, Row: w, Floor: o, Library: lib}
+		n, ok := g.oddKeys()
+		odd[o] = n
+		return !ok
+	})
+	if len(candidates) == 0 {
+		return nil, nil, fmt.Sprintf("no %s row whose choices are the defaults or the library's", floor)
+	}
+	least := slices.MinFunc(candidates, func(a, b *Row) int { return odd[a] - odd[b] })
+	plain := slices.DeleteFunc(slices.Clone(candidates), func(o *Row) bool { return odd[o] != odd[least] })
+	start = fastest(plain, metric)
 	if best := fastest(candidates, metric); best != start {
 		a, _ := best.Time(metric)
 		b, _ := start.Time(metric)
 		if a.Value < b.Value {
-			notes = append(notes, Note{"faster_floor", fmt.Sprintf("%s is faster still (%s against %s): the split starts from the floor's defaults",
+			notes = append(notes, Note{"faster-floor", fmt.Sprintf("%s is faster still (%s against %s): the split starts from the floor's defaults",
 				best.Label(), micro(a.Value), micro(b.Value)), "ladder"})
 		}
 	}
 	return start, notes, ""
 }
 
-// atDefaults says whether a row leaves every key that expresses a term at the backend's default.
-func (r *Run) atDefaults(w *Row) bool {
-	if r.Header == nil {
-		return false
+// likePose keeps the floor rows that are like a posing row in everything but what it poses with, if there are any.
+func likePose(candidates []*Row, w *Row, poses []Pose) []*Row {
+	i := slices.IndexFunc(poses, func(p Pose) bool { return p.matches(w) })
+	if i < 0 {
+		return candidates
 	}
-	c := w.First()
-	defaults := r.Header.Defaults[c.Backend]
+	keys := keysOf(append(slices.Clone(candidates), w), w.Backend())
+	like := slices.DeleteFunc(slices.Clone(candidates), func(o *Row) bool {
+		return slices.ContainsFunc(keys, func(k string) bool {
+			_, posed := poses[i].Config[k]
+			return !posed && o.Config(k) != w.Config(k)
+		})
+	})
+	if len(like) == 0 {
+		return candidates
+	}
+	return like
+}
+
+// oddKeys counts the floor row's choices that are not its defaults. ok is false where one of them is not the library's
+// choice either: such a row explains nothing. Without defaults in the header every row is taken as it is.
+func (g *Gap) oddKeys() (n int, ok bool) {
+	c := g.Floor.First()
+	var defaults map[string]string
+	if g.Run.Header != nil {
+		defaults = g.Run.Header.Defaults[c.Backend]
+	}
+	if defaults == nil {
+		return 0, true
+	}
+	choices := g.choices()
 	for k, v := range c.Config {
-		if termOfKey(c.Backend, k) == "" {
+		if termOfKey(c.Backend, k) == "" || v == defaults[k] || slices.Contains(resources, k) {
 			continue
 		}
-		if d, ok := defaults[k]; !ok || d != v {
-			return false
+		if v == notGiven {
+			n++
+			continue
 		}
+		i := slices.IndexFunc(choices, func(c Choice) bool { return c.Key == k })
+		if i < 0 || choices[i].Value != g.Floor.Config(k) {
+			return 0, false
+		}
+		n++
 	}
-	return defaults != nil
+	return n, true
 }
+
+// notGiven stands in reference rows for a value that the publication does not say.
+const notGiven = "not given"
 
 func fastest(rows []*Row, metric string) *Row {
 	return slices.MinFunc(rows, func(a, b *Row) int {

@@ -9,14 +9,15 @@ import (
 // add up to the gap for a reader, too.
 type (
 	jsonRun struct {
-		Run       string        `json:"run"`
-		Platform  string        `json:"platform"`
-		File      string        `json:"file"`
-		Gaps      []jsonGap     `json:"gaps"`
-		Unsplit   []jsonUnsplit `json:"unsplit,omitempty"`
-		Effects   []jsonEffect  `json:"effects,omitempty"`
-		UnitCosts []jsonCost    `json:"unit_costs,omitempty"`
-		Findings  []jsonFinding `json:"findings,omitempty"`
+		Run         string           `json:"run"`
+		Platform    string           `json:"platform"`
+		File        string           `json:"file"`
+		Gaps        []jsonGap        `json:"gaps"`
+		Projections []jsonProjection `json:"choices_without_a_row,omitempty"`
+		Unsplit     []jsonUnsplit    `json:"unsplit,omitempty"`
+		Effects     []jsonEffect     `json:"effects,omitempty"`
+		UnitCosts   []jsonCost       `json:"unit_costs,omitempty"`
+		Findings    []jsonFinding    `json:"findings,omitempty"`
 	}
 	jsonRow struct {
 		ID       string            `json:"id"`
@@ -81,9 +82,10 @@ type (
 		Agree  bool         `json:"agree"`
 	}
 	jsonReading struct {
-		Term   Name     `json:"term"`
-		What   string   `json:"what"`
-		Source []string `json:"source"`
+		Terms  []Name      `json:"terms"`
+		Time   *jsonSpread `json:"time_by_elimination,omitempty"`
+		What   string      `json:"what"`
+		Source []string    `json:"source"`
 	}
 	jsonGap struct {
 		Library    string         `json:"library"`
@@ -102,6 +104,12 @@ type (
 		Notes      []jsonNote     `json:"notes,omitempty"`
 		MissingRun string         `json:"run_for_missing_rungs,omitempty"`
 	}
+	jsonProjection struct {
+		Library string     `json:"library"`
+		Metric  string     `json:"metric"`
+		Floor   jsonRow    `json:"floor"`
+		Parts   []jsonPart `json:"parts"`
+	}
 	jsonUnsplit struct {
 		Row    jsonRow `json:"row"`
 		Metric string  `json:"metric"`
@@ -112,6 +120,7 @@ type (
 		Stack    string        `json:"stack"`
 		Change   string        `json:"change"`
 		Metric   string        `json:"metric"`
+		Class    string        `json:"class"`
 		From     *jsonQuantity `json:"from,omitempty"`
 		To       *jsonQuantity `json:"to,omitempty"`
 		Delta    jsonQuantity  `json:"change_time"`
@@ -177,11 +186,18 @@ func runJSON(a *Analysis) jsonRun {
 	for _, j := range a.Judgements {
 		r.Gaps = append(r.Gaps, gapJSON(j))
 	}
+	for _, p := range a.Projections {
+		x := jsonProjection{p.Library.Title, p.Metric, rowJSON(p.Floor), nil}
+		for _, part := range p.Parts {
+			x.Parts = append(x.Parts, jsonPart{part.Terms, quantityJSON(part.Quantity), part.What, part.How, part.Source, nil})
+		}
+		r.Projections = append(r.Projections, x)
+	}
 	for _, u := range a.Unsplit {
 		r.Unsplit = append(r.Unsplit, jsonUnsplit{rowJSON(u.Row), u.Metric, u.Why})
 	}
 	for _, e := range a.Effects {
-		x := jsonEffect{Term: e.Term, Stack: e.Stack, Change: e.Change, Metric: e.Metric, Delta: quantityJSON(e.Delta)}
+		x := jsonEffect{Term: e.Term, Stack: e.Stack, Change: e.Change(), Metric: e.Metric, Class: string(e.Class), Delta: quantityJSON(e.Delta)}
 		if rel, ok := e.Relative(); ok {
 			from, to := quantityJSON(e.From), quantityJSON(e.To)
 			x.From, x.To, x.Relative = &from, &to, &rel
@@ -222,7 +238,11 @@ func gapJSON(j *Judgement) jsonGap {
 		x.Methods = append(x.Methods, s)
 	}
 	for _, r := range g.Readings() {
-		x.Readings = append(x.Readings, jsonReading{r.Term, r.What, r.Source})
+		reading := jsonReading{Terms: append([]Name{r.Term}, r.Together...), What: r.What, Source: r.Source}
+		if low, high, ok := j.Ladder().Eliminated(r); ok {
+			reading.Time = &jsonSpread{low, high, "the whole residual"}
+		}
+		x.Readings = append(x.Readings, reading)
 	}
 	for _, c := range j.Compared {
 		x.Compared = append(x.Compared, jsonCompared{c.Terms, c.A, c.B, quantityJSON(c.ValueA), quantityJSON(c.ValueB), c.Agree})

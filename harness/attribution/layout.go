@@ -7,6 +7,14 @@ import (
 
 // table lays rows out in columns: align has l or r for each. What is too wide is wrapped in the widest text column.
 func (t *text) table(rows [][]string, align, indent string) {
+	widths := t.widths(rows, align, indent)
+	for _, r := range rows {
+		t.row(r, widths, align, indent)
+	}
+}
+
+// widths are the widths of the columns: what they need, and less for the widest where that is too much.
+func (t *text) widths(rows [][]string, align, indent string) []int {
 	widths := make([]int, len(align))
 	for _, r := range rows {
 		for i, c := range r {
@@ -40,7 +48,17 @@ func (t *text) table(rows [][]string, align, indent string) {
 		widths[widest] -= cut
 		total -= cut
 	}
-	for _, r := range rows {
+	return widths
+}
+
+// grouped is a table whose rows, but for the first one, stand under heads.
+func (t *text) grouped(rows [][]string, heads []string, align, indent string) {
+	widths := t.widths(rows, align, indent)
+	t.row(rows[0], widths, align, indent)
+	for i, r := range rows[1:] {
+		if i == 0 || heads[i] != heads[i-1] {
+			t.wrapped(heads[i], "", "    ")
+		}
 		t.row(r, widths, align, indent)
 	}
 }

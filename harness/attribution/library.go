@@ -21,6 +21,9 @@ type Library struct {
 	// Floor is the backend of the floor of the same mechanism.
 	Floor   string   `yaml:"floor"`
 	Choices []Choice `yaml:"choices"`
+	// Resources are the library's names for what the floor calls qps or workers: a row is compared with floor rows of
+	// equal resources only.
+	Resources map[string]string `yaml:"resources"`
 	// Counts is what one operation becomes where no NIC counted it.
 	Counts []Count `yaml:"counts"`
 	// Remainder is work that the sources show and that no floor key expresses: how to read the residual.
@@ -41,7 +44,9 @@ type Choice struct {
 	// Workloads and Metrics that it can act on; empty: all.
 	Workloads []string `yaml:"workloads"`
 	Metrics   []string `yaml:"metrics"`
-	Source    []string `yaml:"source"`
+	// When are values of the row's own keys under which the choice is made; empty: always.
+	When   map[string]string `yaml:"when"`
+	Source []string          `yaml:"source"`
 }
 
 // Count is how often a unit of work occurs in one operation.
@@ -59,7 +64,11 @@ type Remark struct {
 	Term    Name     `yaml:"term"`
 	What    string   `yaml:"what"`
 	Metrics []string `yaml:"metrics"`
-	Source  []string `yaml:"source"`
+	// ByElimination: the source itself assigns all of the rest to this work, so that the residual may be read as it;
+	// Together are terms of choices without a rung that it then holds as well.
+	ByElimination bool     `yaml:"by_elimination"`
+	Together      []Name   `yaml:"together"`
+	Source        []string `yaml:"source"`
 }
 
 //go:embed libraries/*.yaml
@@ -125,6 +134,11 @@ func (l *Library) check() error {
 		if _, err := TermOf(r.Term); err != nil {
 			return err
 		}
+		for _, n := range r.Together {
+			if _, err := TermOf(n); err != nil {
+				return err
+			}
+		}
 		if len(r.Source) == 0 {
 			return fmt.Errorf("remainder %s has no source", r.Term)
 		}
@@ -152,6 +166,16 @@ func acts(workloads, metrics []string, g *Gap) bool {
 		(len(metrics) == 0 || slices.Contains(metrics, g.Metric))
 }
 
+// made says whether a row makes the choice.
+func (c Choice) made(w *Row) bool {
+	for k, v := range c.When {
+		if w.Config(k) != v {
+			return false
+		}
+	}
+	return true
+}
+
 // choices are the settings of the floor that stand for the row at a gap: those of the library's file, and what the
 // row's own configuration says of the same keys, which goes first.
 func (g *Gap) choices() []Choice {
@@ -174,7 +198,7 @@ func (g *Gap) choices() []Choice {
 	}
 	if g.Library != nil {
 		for _, c := range g.Library.Choices {
-			if acts(c.Workloads, c.Metrics, g) {
+			if acts(c.Workloads, c.Metrics, g) && c.made(g.Row) {
 				add(c)
 			}
 		}

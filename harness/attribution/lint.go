@@ -57,17 +57,6 @@ func (r *Run) Lint(keep func(*Row) bool) []Finding {
 	return out
 }
 
-// queues is the number of queue pairs per peer that a row really has; "" if nothing says.
-func queues(w *Row) string {
-	c := w.First()
-	for _, v := range []string{c.Created["qps_per_peer"], w.Config("qps")} {
-		if v != "" && v != "auto" {
-			return v
-		}
-	}
-	return ""
-}
-
 // unequalQueues finds points at which a library and its floor have no row of equal queues.
 func unequalQueues(rows []*Row) []Finding {
 	var odd []*Row
@@ -82,22 +71,22 @@ func unequalQueues(rows []*Row) []Finding {
 		for _, k := range resources {
 			var here []*Row
 			for _, o := range rows {
-				if slices.Contains(Floors, o.Backend()) && o.SamePlace(w) && share(o, w) && amount(o, k) != "" {
+				if slices.Contains(Floors, o.Backend()) && o.SamePlace(w) && share(o, w) && amount(o, nil, k) != "" {
 					here = append(here, o)
 				}
 			}
-			if amount(w, k) == "" || len(here) == 0 {
+			if amount(w, nil, k) == "" || len(here) == 0 {
 				continue
 			}
 			floors, key = here, k
-			equal = slices.ContainsFunc(here, func(o *Row) bool { return amount(o, k) == amount(w, k) })
+			equal = slices.ContainsFunc(here, func(o *Row) bool { return amount(o, nil, k) == amount(w, nil, k) })
 			break
 		}
 		if key == "" || equal {
 			continue
 		}
 		odd = append(odd, w)
-		text := fmt.Sprintf("%s with %s=%s against %s with %s=%s", w.Backend(), key, amount(w, key), floors[0].Backend(), key, amount(floors[0], key))
+		text := fmt.Sprintf("%s with %s=%s against %s with %s=%s", w.Backend(), key, amount(w, nil, key), floors[0].Backend(), key, amount(floors[0], nil, key))
 		if !said[text] {
 			said[text] = true
 			pairs = append(pairs, text)
@@ -112,13 +101,6 @@ func unequalQueues(rows []*Row) []Finding {
 // share says whether two rows have a metric in common.
 func share(a, b *Row) bool {
 	return slices.ContainsFunc(a.Metrics(), func(m string) bool { return slices.Contains(b.Metrics(), m) })
-}
-
-func amount(w *Row, key string) string {
-	if key == "qps" {
-		return queues(w)
-	}
-	return w.Config(key)
 }
 
 // createdNotAsked finds rows whose configuration asks for another number than was created.

@@ -30,7 +30,7 @@ func Markdown(out io.Writer, list []*Analysis) error {
 				if r, ok := e.Relative(); ok {
 					from, to, share = number(float64(e.From.Value)/1e9), number(float64(e.To.Value)/1e9), percent(r)
 				}
-				row(string(e.Term), e.Stack, e.Change, e.Metric, from, to, signedNumber(float64(e.Delta.Value)/1e9), share)
+				row(string(e.Term), e.Stack, e.Change(), e.Metric, from, to, signedNumber(float64(e.Delta.Value)/1e9), share)
 			}
 			fmt.Fprintln(w)
 		}

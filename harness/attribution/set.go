@@ -233,16 +233,33 @@ func (w *Row) inline() string {
 func (w *Row) Label() string {
 	c := w.First()
 	label := c.Backend
-	var defaults map[string]string
-	if w.Run != nil && w.Run.Header != nil {
-		defaults = w.Run.Header.Defaults[c.Backend]
-	}
 	for _, k := range slices.Sorted(maps.Keys(c.Config)) {
-		if d, ok := defaults[k]; !ok || d != c.Config[k] {
+		if w.Run.tells(c.Backend, k, c.Config[k]) {
 			label += " " + k + "=" + c.Config[k]
 		}
 	}
 	return label
+}
+
+// tells says whether a key is worth saying: it is not the backend's default, or, where the defaults are not known, the
+// rows of the backend differ in it.
+func (r *Run) tells(backend, key, value string) bool {
+	if r == nil || r.Header == nil {
+		return true
+	}
+	if d, ok := r.Header.Defaults[backend]; ok {
+		v, ok := d[key]
+		return !ok || v != value
+	}
+	if len(r.Rows) > 0 && r.Rows[0].Imported() {
+		return true
+	}
+	for _, w := range r.Rows {
+		if c := w.First(); c.Backend == backend && c.Config[key] != value {
+			return true
+		}
+	}
+	return false
 }
 
 // Point names the work: workload and axes, without those that every row of the run has alike.
@@ -250,7 +267,7 @@ func (w *Row) Point() string {
 	c := w.First()
 	parts := []string{c.Workload}
 	for _, k := range slices.Sorted(maps.Keys(c.Axes)) {
-		if w.Run == nil || w.Run.varies(c.Workload, k) {
+		if k == "op" || k == "size" || w.Run == nil || w.Run.varies(c.Workload, k) {
 			parts = append(parts, k+"="+c.Axes[k])
 		}
 	}

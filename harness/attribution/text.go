@@ -6,7 +6,10 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
+
+	"gic/workloads"
 )
 
 // DefaultWidth of a table.
@@ -134,6 +137,7 @@ func (t *text) analysis(a *Analysis) {
 		}
 	}
 	t.unsplit(a)
+	t.projections(a)
 	t.effects(a)
 	t.costs(a)
 	t.findings(a)
@@ -164,9 +168,12 @@ func (a *Analysis) Title() string {
 	return title
 }
 
-// overview is one line per gap.
+// overview is one line per gap, under the point that it is of.
 func (t *text) overview(a *Analysis) {
-	rows := [][]string{{"", "floor", "library", "gap", "explained", "residual", "", "verdict"}}
+	t.line("")
+	t.wrapped("The gap of each library row to its floor: explained by choices that the floor can make, and the rest. [n] is the account below.", "", "")
+	rows := [][]string{{"", "", "floor", "library", "gap", "explained", "residual", ""}}
+	var heads []string
 	for i, j := range a.Judgements {
 		s := j.Ladder()
 		p := printedOf(j, s)
@@ -174,24 +181,30 @@ func (t *text) overview(a *Analysis) {
 		for _, v := range p.parts {
 			explained += v
 		}
+		mark := ""
+		if j.Verdict == Inconsistent {
+			mark = " methods differ"
+		}
+		heads = append(heads, j.Gap.Row.Point()+", floor "+j.Gap.Floor.Backend())
 		rows = append(rows, []string{
-			fmt.Sprintf("[%d] %s, %s", i+1, j.Gap.Name(), j.what()), p.print(p.floor), p.print(p.library), p.signed(p.library - p.floor),
-			p.signed(explained), p.signed(p.residual), p.unit, j.Verdict,
+			fmt.Sprintf("[%d] %s", i+1, j.Gap.Name()), j.metric(), p.print(p.floor), p.print(p.library), p.signed(p.library - p.floor),
+			p.signed(explained), p.signed(p.residual), p.unit + mark,
 		})
 	}
-	t.line("")
-	t.line("The gap of each library row to its floor, explained by choices that the floor can make, and the rest:")
-	t.table(rows, "lrrrrrll", "  ")
+	t.grouped(rows, heads, "llrrrrrl", "  ")
+}
+
+// metric is the metric with what it is made of.
+func (j *Judgement) metric() string {
+	if m, ok := j.Gap.Row.Metric(j.Gap.Metric); ok && m.Class == workloads.Rate {
+		return "1/" + j.Gap.Metric
+	}
+	return j.Gap.Metric
 }
 
 // what is the metric and the point.
 func (j *Judgement) what() string {
-	g := j.Gap
-	unit := ""
-	if m, ok := g.Row.Metric(g.Metric); ok && m.Class == "rate" {
-		unit = " (time per message)"
-	}
-	return g.Metric + unit + " of " + g.Row.Point()
+	return j.metric() + " of " + j.Gap.Row.Point()
 }
 
 // waterfall is the ladder of one gap, the other methods beside it, and what is to be said of it.
@@ -240,8 +253,12 @@ func from(w *Row) string {
 func (t *text) remarks(j *Judgement, s *Split, p printed) {
 	say := func(head, body string) { t.wrapped(head+body, "      ", "        ") }
 	if s != nil {
+		var same []string
 		for _, c := range s.Same {
-			say("same on both sides: ", fmt.Sprintf("%s (%s=%s)", termOfKey(j.Gap.Floor.Backend(), c.Key), c.Key, c.Value))
+			same = append(same, fmt.Sprintf("%s (%s=%s)", termOfKey(j.Gap.Floor.Backend(), c.Key), c.Key, c.Value))
+		}
+		if same != nil {
+			say("same on both sides: ", strings.Join(same, ", "))
 		}
 		for _, c := range s.Missing {
 			say("no rung for ", fmt.Sprintf("%s (%s %s -> %s): no such floor row here; it is in the residual. %s [%s]",
@@ -252,19 +269,21 @@ func (t *text) remarks(j *Judgement, s *Split, p printed) {
 		}
 	}
 	for _, r := range j.Gap.Readings() {
-		say("the residual, by the sources: ", fmt.Sprintf("%s%s: %s [%s]", r.Term, t.reading(s, r, p), r.What, strings.Join(r.Source, ", ")))
+		say("the residual holds ", fmt.Sprintf("%s%s: %s [%s]", joinNames(append([]Name{r.Term}, r.Together...)), reading(s, r, p), r.What, strings.Join(r.Source, ", ")))
 	}
 	for _, a := range j.Accounts {
 		if a.Method == (Ladder{}).Name() {
 			continue
 		}
 		if a.Split == nil {
-			say(a.Method+": ", "not seen: "+a.Blind)
+			say(a.Method+": ", a.Blind)
 			continue
 		}
 		say(a.Method+": ", account(a.Split, p))
 	}
-	say("verdict: ", j.Sentence())
+	if len(j.Compared) > 0 {
+		say("verdict: ", j.Sentence())
+	}
 	notes := slices.Clone(j.Gap.Notes)
 	for _, a := range j.Accounts {
 		if a.Split != nil {
@@ -276,16 +295,18 @@ func (t *text) remarks(j *Judgement, s *Split, p printed) {
 	}
 }
 
-// reading puts the number of the residual to a term that the sources name, where only one is named and every other
-// documented difference has a number or none.
-func (t *text) reading(s *Split, r Remark, p printed) string {
-	if s == nil || len(s.Gap.Readings()) != 1 {
+// reading is the residual's number for a term that the source assigns all of it to. It holds only where no other
+// documented choice is without a rung.
+func reading(s *Split, r Remark, p printed) string {
+	low, high, ok := s.Eliminated(r)
+	if !ok {
 		return ""
 	}
-	if sp := p.spread(s.ResidualSpread); sp != "" {
-		return fmt.Sprintf(" (%s %s, by elimination)", sp, p.unit)
+	text := p.print(p.round(low))
+	if low != high {
+		text += " to " + p.print(p.round(high))
 	}
-	return fmt.Sprintf(" (%s %s, by elimination)", p.print(p.residual), p.unit)
+	return fmt.Sprintf(", %s %s by elimination", text, p.unit)
 }
 
 // account is another method's split in one line.
@@ -337,64 +358,162 @@ func sentence(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:] + "."
 }
 
-// unsplit lists library rows without a floor, by reason.
+// unsplit lists library rows without a floor, and what a row says within itself.
 func (t *text) unsplit(a *Analysis) {
 	if len(a.Unsplit) == 0 {
 		return
 	}
-	byWhy := map[string][]string{}
-	var order []string
+	type group struct{ name, why string }
+	metrics, rows := map[group][]string{}, map[group][]*Row{}
+	var order []group
 	for _, u := range a.Unsplit {
-		if byWhy[u.Why] == nil {
-			order = append(order, u.Why)
+		if _, ok := keyOfPublished(u.Row); ok {
+			continue
 		}
-		if name := u.Row.Backend() + " " + u.Row.First().Workload; !slices.Contains(byWhy[u.Why], name) {
-			byWhy[u.Why] = append(byWhy[u.Why], name)
+		g := group{u.name() + ", " + u.Row.Point(), u.Why}
+		if metrics[g] == nil {
+			order = append(order, g)
+		}
+		rows[g] = append(rows[g], u.Row)
+		if !slices.Contains(metrics[g], u.Metric) {
+			metrics[g] = append(metrics[g], u.Metric)
 		}
 	}
+	if len(order) == 0 {
+		return
+	}
 	t.line("")
-	t.line("Not split:")
-	for _, why := range order {
-		t.wrapped(why+": "+list(byWhy[why], 4), "  ", "      ")
+	t.line("Library rows that nothing can be subtracted from:")
+	for _, g := range order {
+		name := g.name
+		list := rows[g]
+		slices.SortFunc(list, func(a, b *Row) int { return strings.Compare(a.key(), b.key()) })
+		if n := len(slices.Compact(list)); n > 1 {
+			name += fmt.Sprintf(" (%d rows)", n)
+		}
+		t.wrapped(fmt.Sprintf("%s: %s: %s", name, strings.Join(metrics[g], ", "), g.why), "  ", "      ")
+	}
+	for _, text := range within(a) {
+		t.wrapped(text, "  ", "      ")
 	}
 }
 
-// effects is what single choices cost, by term.
+// name is the library's title, or what the row says of itself.
+func (u Unsplit) name() string {
+	if u.Library != nil {
+		return u.Library.Title
+	}
+	return u.Row.Label()
+}
+
+// keyOfPublished says whether a row is a difference or a fit, which stands among the effects.
+func keyOfPublished(w *Row) (string, bool) {
+	workload := w.First().Workload
+	return workload, workload == effectWorkload || workload == clockWorkload
+}
+
+// within says what part of a time of a row is another time of it: what is issued of what is done.
+func within(a *Analysis) []string {
+	var out []string
+	seen := map[*Row]bool{}
+	for _, u := range a.Unsplit {
+		if seen[u.Row] {
+			continue
+		}
+		seen[u.Row] = true
+		for _, name := range u.Row.Metrics() {
+			whole, ok := strings.CutSuffix(name, "_issued")
+			if !ok {
+				continue
+			}
+			part, _ := u.Row.Time(name)
+			if total, ok := u.Row.Time(whole); ok {
+				out = append(out, fmt.Sprintf("%s: of %s us %s the last message is issued after %s us: %.0f %% of the time is not issue",
+					u.Row.Label(), digits(float64(total.Value)/1e9), whole, digits(float64(part.Value)/1e9), 100*(1-float64(part.Value)/float64(total.Value))))
+			}
+		}
+	}
+	return out
+}
+
+// effects is what single choices change, by term: one line per stack, key and metric.
 func (t *text) effects(a *Analysis) {
 	if len(a.Effects) == 0 {
 		return
 	}
 	t.line("")
-	t.wrapped("What one choice changes, all else being equal (two rows that differ in one key; never added to anything; rates as time per message):", "", "")
-	rows := [][]string{{"term", "stack", "choice", "metric", "from", "to", "change, us", ""}}
+	t.wrapped("What one choice changes, all else being equal: rows of one stack that differ in one key. Shares are of the first value. "+
+		"Nothing of this is added to anything.", "", "")
 	last := Name("")
-	for _, e := range a.Effects {
-		from, to, share := "-", "-", ""
-		if e.From.Value != 0 {
-			from, to = number(float64(e.From.Value)/1e9), number(float64(e.To.Value)/1e9)
+	for i := 0; i < len(a.Effects); {
+		e := a.Effects[i]
+		if e.Term != last {
+			t.line("  " + string(e.Term))
+			last = e.Term
 		}
-		if r, ok := e.Relative(); ok {
-			share = percent(r)
+		same := i + 1
+		for same < len(a.Effects) && e.sameSeries(a.Effects[same]) {
+			same++
 		}
-		term := string(e.Term)
-		if e.Term == last {
-			term = ""
-		}
-		last = e.Term
-		delta := signedNumber(float64(e.Delta.Value) / 1e9)
-		if e.Note == "low" || e.Note == "high" {
-			share = strings.TrimSpace(share + " " + e.Note)
-		}
-		rows = append(rows, []string{term, e.Stack, e.Change, e.Metric, from, to, delta, share})
+		t.wrapped(seriesText(a.Effects[i:same]), "    ", "        ")
+		i = same
 	}
-	t.table(rows, "llllrrrr", "  ")
+}
+
+func (e Effect) sameSeries(o Effect) bool {
+	return e.Term == o.Term && e.Stack == o.Stack && e.Key == o.Key && e.Metric == o.Metric && e.FromWhat == o.FromWhat && e.FromWhat != ""
+}
+
+// seriesText is one stack over the values of a key.
+func seriesText(list []Effect) string {
+	e := list[0]
+	if e.FromWhat == "" {
+		text := fmt.Sprintf("%s, %s, %s: %s us", e.Stack, e.Metric, e.Change(), signedNumber(float64(e.Delta.Value)/1e9))
+		if e.Note == "low" || e.Note == "high" {
+			text += " (" + e.Note + " end of the published range)"
+		}
+		return text
+	}
+	unit, scale := unitOfClass(e)
+	parts := []string{fmt.Sprintf("%s %s", e.FromWhat, digits(scale(e.From)))}
+	for _, x := range list {
+		r, _ := x.Relative()
+		parts = append(parts, fmt.Sprintf("%s %s (%s)", x.ToWhat, digits(scale(x.To)), percent(r)))
+	}
+	text := fmt.Sprintf("%s, %s over %s, %s: %s", e.Stack, e.Metric, e.Key, unit, strings.Join(parts, ", "))
+	if e.Note != "" {
+		text += "; " + e.Note
+	}
+	return text
+}
+
+// unitOfClass is the unit in which people read a metric.
+func unitOfClass(e Effect) (unit string, scale func(Quantity) float64) {
+	switch e.Class {
+	case workloads.Rate:
+		return "M msg/s", func(q Quantity) float64 { return 1e9 / float64(q.Value) }
+	case workloads.Bandwidth:
+		return "GB/s", func(q Quantity) float64 { return 1e6 / float64(q.Value) }
+	}
+	return "us", func(q Quantity) float64 { return float64(q.Value) / 1e9 }
+}
+
+// digits prints four digits, as published tables do.
+func digits(v float64) string {
+	switch a := math.Abs(v); {
+	case a >= 999.95:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case a >= 99.995:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
 func percent(r float64) string {
-	if r >= 10 {
+	if r >= 3 {
 		return number(1+r) + "x"
 	}
-	return fmt.Sprintf("%+.0f %%", 100*r)
+	return fmt.Sprintf("%+.0f%%", 100*r)
 }
 
 // costs is what one unit of work costs.
