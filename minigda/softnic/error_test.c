@@ -367,7 +367,7 @@ static void test_arguments(void) {
     CHECK_EQ(softnic_create(&attr, &twin), -EEXIST);
     CHECK_EQ(softnic_start(nic), -EINVAL);
     uint32_t cqn, qpn, key;
-    struct rig_qp *q = aligned_alloc(64, sizeof *q);
+    struct rig_qp *q = bed_alloc(sizeof *q);
     struct softnic_cq_attr cq = {q->cqe, 3, 0, NULL};
     CHECK_EQ(softnic_cq_create(nic, &cq, &cqn), -EINVAL);
     cq = (struct softnic_cq_attr){q->cqe + 8, 4, 0, NULL};
@@ -404,10 +404,28 @@ static void test_arguments(void) {
     CHECK_EQ(softnic_profile_find("cx9", &profile), -ENOENT);
     CHECK(strstr(softnic_error(), "cx7-200") != NULL);
     softnic_destroy(nic);
-    free(q);
+    bed_free(q);
 }
 
-int main(void) {
+/* A program without CUDA says so; the rest of what the engine is asked for is checked first or beside it. */
+static void test_no_gpu(void) {
+    struct softnic *nic;
+    struct softnic_attr attr = {.job = rig_job(), .nodes = 1, .engine = SOFTNIC_ENGINE_GPU};
+    CHECK_EQ(softnic_gpu_built(), 0);
+    CHECK_EQ(softnic_create(&attr, &nic), -ENOTSUP);
+    CHECK(strstr(softnic_error(), "built without CUDA") != NULL);
+    attr.engine = 7;
+    CHECK_EQ(softnic_create(&attr, &nic), -EINVAL);
+    attr = (struct softnic_attr){.job = rig_job(), .nodes = 1, .clock = SOFTNIC_VIRTUAL};
+    MUST(softnic_create(&attr, &nic));
+    void *addr;
+    CHECK_EQ(softnic_mem_alloc_gpu(nic, 4096, &addr), -ENOTSUP);
+    CHECK_EQ(softnic_mem_share_gpu(nic, &attr, 64), -ENOTSUP);
+    CHECK_EQ(softnic_engine_error(nic), 0);
+    softnic_destroy(nic);
+}
+
+static void tests(void) {
     test_bad_wqes();
     test_rights();
     test_stale_key();
@@ -416,5 +434,8 @@ int main(void) {
     test_reset_same_count();
     test_peer_gone();
     test_arguments();
-    return test_end("error_test");
+    if (!BED_GPU)
+        test_no_gpu();
 }
+
+int main(void) { return bed_run("error_test", &test_failures, tests); }

@@ -68,13 +68,13 @@ __device__ void store_share(const gpu_args &a, const share &mine) {
 }
 
 // Looks at 32 QPs, one a lane, and serves those that have been rung.
-__device__ void scan(const engine &e, const share &mine, uint32_t first) {
+__device__ void scan(engine e, const share &mine, uint32_t first) {
     const uint32_t lane = lane_id(), k = first + lane;
     uint64_t value = 0;
     bool rung = false;
     if (k < mine.count) {
         const gpu_qp &q = mine.at(k);
-        value = e.a.bell ? load64((const void *)q.watch) : load32((const void *)q.watch);
+        value = e.a.bell ? load64_acquire((const void *)q.watch) : load32_acquire((const void *)q.watch);
         rung = value != q.watch_last || q.again;
     }
     uint32_t todo = __ballot_sync(ALL, rung);
@@ -92,7 +92,7 @@ __device__ void scan(const engine &e, const share &mine, uint32_t first) {
             q.again = 0;
         }
         __syncwarp();
-        const bool again = serve(e, q);
+        const bool again = serve(e, q, seen);
         if (lane == b)
             tail = e.w.tail;
         __syncwarp();
@@ -114,7 +114,7 @@ __device__ void scan(const engine &e, const share &mine, uint32_t first) {
 }
 
 // Virtual time: passes until one finds nothing, then to the next deadline.
-__device__ bool step_on(const engine &e, const share &mine) {
+__device__ bool step_on(engine e, const share &mine) {
     __syncwarp();
     const bool worked = e.w.work != 0;
     uint64_t next = ~0ull;
@@ -134,7 +134,7 @@ __device__ bool step_on(const engine &e, const share &mine) {
     return worked || jump;
 }
 
-__device__ void run(const engine &e, const share &mine) {
+__device__ void run(engine e, const share &mine) {
     gpu_board *board = e.a.board;
     for (;;) {
         const uint32_t leave = load32(&board->leave);

@@ -22,7 +22,7 @@ GPU_FN uint32_t ds_of(const small &s) { return s.flags >> 8 & 0xff; }
 GPU_FN uint32_t opcode_of(const small &s) { return s.flags >> 16 & 0xff; }
 
 // Looks at the block at `index`.
-GPU_FN small look(const engine &e, const gpu_qp &q, uint32_t index, uint32_t left) {
+GPU_FN small look(engine e, const gpu_qp &q, uint32_t index, uint32_t left) {
     const uint64_t at = q.sq + (uint64_t)(index & q.mask) * MLX5_BB;
     uint64_t words[WQE_BLOCK_WORDS];
 #pragma unroll
@@ -107,8 +107,7 @@ GPU_CALL void copy_spread(uint32_t mask, uint64_t to, uint64_t from, uint32_t by
     __syncwarp();
 }
 
-GPU_CALL void copy_each(const engine &e, uint32_t mask, uint64_t to, uint64_t from, uint32_t bytes,
-                        bool far) {
+GPU_CALL void copy_each(engine e, uint32_t mask, uint64_t to, uint64_t from, uint32_t bytes, bool far) {
     for (; mask; mask &= mask - 1) {
         const int l = __ffs(mask) - 1;
         copy_big(e.a, e.w.index, __shfl_sync(ALL, to, l), __shfl_sync(ALL, from, l),
@@ -116,39 +115,74 @@ GPU_CALL void copy_each(const engine &e, uint32_t mask, uint64_t to, uint64_t fr
     }
 }
 
-// The lanes from `done` on that may act together: returns the first that may not. None of [done, run) is a NOP before
-// the returned one but maybe `done`.
-GPU_FN uint32_t together(const engine &e, const gpu_qp &q, const small &s, uint32_t done, uint32_t run) {
+// What a visit has done so far, in registers: into the QP and the warp before anything else looks at those.
+struct visit {
+    uint32_t cons, dirty;
+    uint32_t wqes, writes, inlines, segments, cqes;
+    uint32_t last, opcode; // of the last WQE that asked for a CQE, if cqes
+    uint64_t payload;
+};
+
+GPU_FN visit visit_begin(engine e, const gpu_qp &q) {
+    return visit{q.cons, e.w.dirty, 0, 0, 0, 0, 0, 0, 0, 0};
+}
+
+GPU_FN void visit_end(engine e, gpu_qp &q, visit &v) {
     const uint32_t lane = lane_id();
-    const bool in = lane >= done && lane < run;
+    if (v.cqes && lane < 7)
+        store64((void *)(q.cqe + 8 * lane), cqe_word(e, lane, 0, 0));
+    __syncwarp();
+    if (lane == 0) {
+        if (v.cqes) {
+            e.w.tail = cqe_tail(q, v.last, v.opcode, mlx5_op_own(MLX5_CQE_OP_REQ, 0));
+            v.dirty |= q.far ? DIRTY | DIRTY_FAR : DIRTY;
+            q.cqes += v.cqes;
+            q.prod += v.cqes;
+        }
+        e.w.dirty = v.dirty;
+        e.w.work += v.wqes;
+        q.cons = v.cons;
+        q.wqes += v.wqes;
+        q.writes += v.writes;
+        q.inlines += v.inlines;
+        q.segments += v.segments;
+        q.payload += v.payload;
+        if (v.wqes)
+            q.asked = GPU_ASK_NO;
+        if (v.writes != v.wqes)
+            cold_of(e, q).n.wqe_nop += v.wqes - v.writes;
+    }
+    __syncwarp();
+}
+
+// The lanes from `done` on that may act together: returns the first that may not. Of [done, it) only `done` can be a NOP.
+GPU_FN uint32_t together(engine e, const gpu_qp &q, const small &s, uint32_t done, uint32_t run) {
+    const uint32_t lane = lane_id();
+    const bool later = lane > done && lane < run;
     if (e.a.strict)
         return done + 1;
-    uint32_t stop = __ballot_sync(ALL, in && s.what == KIND_NOP && lane > done);
-    const uint32_t longs = __ballot_sync(ALL, in && s.what == KIND_LONG);
-    if (longs) {
-        // A word behind a longer write may be its flag. What is in this node's memory may be what it reads.
-        const uint32_t words = __ballot_sync(ALL, in && s.what == KIND_WORD);
-        stop |= words & (0u - (longs & (0u - longs)));
-    }
-    const uint64_t before = __shfl_up_sync(ALL, s.to + s.bytes, 1);
     // Ascending is disjoint; anything else waits, be it needed or not.
-    stop |= __ballot_sync(ALL, in && lane > done && s.to < before);
-    if (q.node == e.a.self)
-        stop |= __ballot_sync(ALL, in && lane > done && (s.flags & FROM_MEMORY));
+    const uint64_t before = __shfl_up_sync(ALL, s.to + s.bytes, 1);
+    uint32_t stop = __ballot_sync(ALL, later && (s.what == KIND_NOP || s.to < before ||
+                                                 (q.node == e.a.self && (s.flags & FROM_MEMORY))));
+    const uint32_t longs = __ballot_sync(ALL, lane >= done && lane < run && s.what == KIND_LONG);
+    if (longs) // a word behind a longer write may be its flag
+        stop |= __ballot_sync(ALL, later && s.what == KIND_WORD) & (0u - (longs & (0u - longs)));
     return stop ? __ffs(stop) - 1 : run;
 }
 
-GPU_FN void act(const engine &e, const gpu_qp &q, const small &s, uint32_t run) {
+GPU_FN void act(engine e, const gpu_qp &q, const small &s, uint32_t run, visit &v) {
     const uint32_t lane = lane_id();
     for (uint32_t done = 0; done < run;) {
-        const uint32_t end = together(e, q, s, done, run);
+        const uint32_t end = run - done > 1 ? together(e, q, s, done, run) : run;
         const bool in = lane >= done && lane < end;
         const uint32_t words = __ballot_sync(ALL, in && s.what == KIND_WORD);
         const uint32_t longs = __ballot_sync(ALL, in && s.what == KIND_LONG);
         const bool far = __ballot_sync(ALL, in && (s.flags & FAR)) != 0;
-        const uint32_t before = e.w.dirty;
-        if ((words && (before & DIRTY_LONG)) || (e.a.strict && before && (words | longs)))
-            clean(e);
+        if ((words && (v.dirty & DIRTY_LONG)) || (e.a.strict && v.dirty && (words | longs))) {
+            fence_warp(v.dirty & DIRTY_FAR);
+            v.dirty = 0;
+        }
         if (in && s.what == KIND_WORD)
             store_word(s.to, s.flags & FROM_MEMORY ? load_word(s.from, s.bytes) : s.from, s.bytes);
         if (longs) {
@@ -158,108 +192,106 @@ GPU_FN void act(const engine &e, const gpu_qp &q, const small &s, uint32_t run) 
             else
                 copy_spread(longs, s.to, s.from, s.bytes);
         }
-        const uint32_t now = (words | longs ? DIRTY : 0) | (far ? DIRTY_FAR : 0) | (longs ? DIRTY_LONG : 0);
-        if (now & ~e.w.dirty)
-            dirty(e, now);
-        else
-            __syncwarp();
+        v.dirty |= (words | longs ? DIRTY : 0) | (far ? DIRTY_FAR : 0) | (longs ? DIRTY_LONG : 0);
+        __syncwarp();
         done = end;
     }
 }
 
-// Counts `run` lanes' WQEs and writes their CQEs: false when a CQE was lost. A lost one ends the run: then q.cons is
-// behind its WQE. (With a CQ that can overrun runs have one WQE, see visit().)
-GPU_FN bool finish_run(const engine &e, gpu_qp &q, const small &s, uint32_t run) {
-    const uint32_t lane = lane_id(), cons = q.cons;
-    const bool in = lane < run;
-    const uint32_t writes = __popc(__ballot_sync(ALL, in && s.what != KIND_NOP));
-    const uint32_t inlines = __popc(__ballot_sync(ALL, in && (s.flags & INLINE)));
-    uint32_t cqes = __ballot_sync(ALL, in && (s.flags & FLAG_CQE));
-    const uint32_t segments = __reduce_add_sync(ALL, in ? ds_of(s) : 0);
-    // A run's bytes fit 32 bits but for the longest messages.
-    const bool huge = __ballot_sync(ALL, in && s.bytes >> 26) != 0;
-    uint64_t payload = 0;
-    if (!huge)
-        payload = __reduce_add_sync(ALL, in ? s.bytes : 0);
+// Counts `run` lanes' WQEs.
+GPU_FN void count_run(const small &s, uint32_t run, visit &v) {
+    const bool in = lane_id() < run;
+    v.writes += __popc(__ballot_sync(ALL, in && s.what != KIND_NOP));
+    v.inlines += __popc(__ballot_sync(ALL, in && (s.flags & INLINE)));
+    v.segments += __reduce_add_sync(ALL, in ? ds_of(s) : 0);
+    if (__ballot_sync(ALL, s.bytes >> 26) == 0) // the sum fits 32 bits
+        v.payload += __reduce_add_sync(ALL, in ? s.bytes : 0);
     else
         for (uint32_t i = 0; i < run; i++)
-            payload += __shfl_sync(ALL, s.bytes, i);
-    const uint32_t last = cqes ? 31 - __clz(cqes) : 0;
-    const uint32_t opcode = __shfl_sync(ALL, opcode_of(s), last);
-    const bool simple = q.simple_cq;
-    if (cqes && simple && lane < 7)
-        store64((void *)(q.cqe + 8 * lane), cqe_word(e, lane, 0, 0));
-    __syncwarp();
-    if (lane == 0) {
-        e.w.work += run;
-        q.wqes += run;
-        q.writes += writes;
-        q.inlines += inlines;
-        q.segments += segments;
-        q.payload += payload;
-        q.cons = cons + run;
-        q.asked = GPU_ASK_NO;
-        if (writes != run)
-            cold_of(e, q).n.wqe_nop += run - writes;
-        if (cqes && simple) {
-            e.w.tail = cqe_tail(q, cons + last, opcode, mlx5_op_own(MLX5_CQE_OP_REQ, 0));
-            e.w.dirty |= q.far ? DIRTY | DIRTY_FAR : DIRTY;
-            q.cqes += __popc(cqes);
-            q.prod += __popc(cqes);
-        }
-    }
-    __syncwarp();
-    bool fine = true;
-    if (!simple)
-        for (; cqes && fine; cqes &= cqes - 1) {
-            const int l = __ffs(cqes) - 1;
-            fine = complete(e, q, cons + l, __shfl_sync(ALL, opcode_of(s), l), 0, 0);
-        }
-    return fine;
+            v.payload += __shfl_sync(ALL, s.bytes, i);
+    v.wqes += run;
 }
 
-// No profile: fetch, execute, complete. Returns whether the QP must be looked at again without a new doorbell.
-GPU_CALL bool serve_now(const engine &e, gpu_qp &q) {
-    const uint32_t lane = lane_id();
-    const int32_t ahead = announced(e, q);
-    if (ahead < 0) {
-        complete_failed(e, q, q.cons, 0, MLX5_SYND_LOCAL_QP_OP);
-        skip_to_record(q);
-        return false;
+// CQEs of a run at a QP that has no collapsed CQ of its own, one by one: false when one was lost.
+GPU_CALL bool complete_run(engine e, gpu_qp &q, uint32_t cqes, uint32_t first, uint32_t opcode) {
+    for (; cqes; cqes &= cqes - 1) {
+        const int l = __ffs(cqes) - 1;
+        if (!complete(e, q, first + l, __shfl_sync(ALL, opcode, l), 0, 0))
+            return false;
     }
+    return true;
+}
+
+GPU_CALL bool record_ahead(engine e, gpu_qp &q) {
+    complete_failed(e, q, q.cons, 0, MLX5_SYND_LOCAL_QP_OP);
+    skip_to_record(q);
+    return false;
+}
+
+// No profile: fetch, execute, complete. prod: the record's. Returns whether the QP must be looked at again without a new
+// doorbell.
+GPU_FN bool serve_now(engine e, gpu_qp &q, uint32_t prod) {
+    const uint32_t lane = lane_id();
+    const bool rung = prod != q.seen;
+    visit v = visit_begin(e, q);
+    const uint32_t ahead = (prod - v.cons) & 0xffff;
+    __syncwarp();
+    if (rung && lane == 0) {
+        q.seen = (uint16_t)prod;
+        q.doorbells++;
+        e.w.work++;
+        if (q.wqes == 0 && ahead && ahead <= q.mask + 1)
+            cold_of(e, q).n.qps_used = 1;
+    }
+    __syncwarp();
+    if (ahead > q.mask + 1)
+        return record_ahead(e, q);
     if (ahead == 0)
         return bell_is_ahead(e, q);
-    if (q.wqes == 0 && lane == 0)
-        cold_of(e, q).n.qps_used = 1;
-    uint32_t left = (uint32_t)ahead, end = left > VISIT_BLOCKS ? left - VISIT_BLOCKS : 0;
-    const bool one_by_one = !q.simple_cq && e.a.cqs[q.cq].dbrec;
+    uint32_t left = ahead, end = left > VISIT_BLOCKS ? left - VISIT_BLOCKS : 0;
+    const bool simple = q.simple_cq;
     while (left > end) {
-        const uint32_t n = left < 32 ? left : 32;
         small s;
         s.what = KIND_OTHER;
         s.flags = s.bytes = 0;
         s.to = s.from = 0;
-        if (lane < n)
-            s = look(e, q, q.cons + lane, left - lane);
+        if (lane < left)
+            s = look(e, q, v.cons + lane, left - lane);
         const uint32_t other = __ballot_sync(ALL, s.what == KIND_OTHER);
         uint32_t run = other ? __ffs(other) - 1 : 32;
-        if (one_by_one && run > 1)
-            run = 1;
-        if (run > 0) {
-            act(e, q, s, run);
-            if (!finish_run(e, q, s, run))
+        if (run == 0) {
+            visit_end(e, q, v);
+            const int what = serve_one(e, q, left);
+            if (what == ONE_NOT_YET)
+                return true;
+            left -= q.cons - v.cons;
+            if (what == ONE_FAILED)
                 return flush(e, q);
-            left -= run;
+            v = visit_begin(e, q);
             continue;
         }
-        const uint32_t cons = q.cons;
-        const int what = serve_one(e, q, left);
-        if (what == ONE_NOT_YET)
-            return true;
-        left -= q.cons - cons;
-        if (what == ONE_FAILED)
+        if (!simple && run > 1 && e.a.cqs[q.cq].dbrec) // each of its CQEs can be the one that does not fit
+            run = 1;
+        act(e, q, s, run, v);
+        count_run(s, run, v);
+        const uint32_t cqes = __ballot_sync(ALL, lane < run && (s.flags & FLAG_CQE)), first = v.cons;
+        v.cons += run;
+        left -= run;
+        if (cqes == 0)
+            continue;
+        if (simple) {
+            const uint32_t last = 31 - __clz(cqes);
+            v.last = first + last;
+            v.opcode = __shfl_sync(ALL, opcode_of(s), last);
+            v.cqes += __popc(cqes);
+            continue;
+        }
+        visit_end(e, q, v);
+        if (!complete_run(e, q, cqes, first, opcode_of(s)))
             return flush(e, q);
+        v = visit_begin(e, q);
     }
+    visit_end(e, q, v);
     return left > 0 || bell_is_ahead(e, q);
 }
 

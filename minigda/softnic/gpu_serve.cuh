@@ -34,15 +34,15 @@ struct engine {
     gpu_warp &w;
 };
 
-GPU_FN gpu_cold &cold_of(const engine &e, const gpu_qp &q) { return e.a.cold[q.qpn - QPN_BASE]; }
+GPU_FN gpu_cold &cold_of(engine e, const gpu_qp &q) { return e.a.cold[q.qpn - QPN_BASE]; }
 
-GPU_FN void dirty(const engine &e, uint32_t what) {
+GPU_FN void dirty(engine e, uint32_t what) {
     __syncwarp();
     if (lane_id() == 0)
         e.w.dirty |= what;
     __syncwarp();
 }
-GPU_FN void clean(const engine &e) {
+GPU_FN void clean(engine e) {
     const uint32_t d = e.w.dirty;
     if (d == 0)
         return;
@@ -54,7 +54,7 @@ GPU_FN void clean(const engine &e) {
 
 // ---- keys ----
 
-GPU_FN const gpu_key *key_find(const engine &e, uint32_t node, uint32_t key) {
+GPU_FN const gpu_key *key_find(engine e, uint32_t node, uint32_t key) {
     const uint32_t mask = e.a.key_mask;
     for (uint32_t i = gpu_key_slot(node, key) & mask;; i = (i + 1) & mask) {
         const gpu_key *k = &e.keys[i];
@@ -73,7 +73,7 @@ GPU_FN uint64_t key_apply(const gpu_key *k, uint64_t va, uint64_t bytes, uint32_
 constexpr int ASK = -1; // the host has to look first whether there is such a key
 
 // 0 and the address here, or the syndrome for a remote request, or ASK.
-GPU_FN int resolve(const engine &e, const gpu_qp &q, uint32_t node, uint32_t key, uint64_t va, uint64_t bytes,
+GPU_FN int resolve(engine e, const gpu_qp &q, uint32_t node, uint32_t key, uint64_t va, uint64_t bytes,
                    uint32_t access, uint64_t *at_p, uint32_t *dirt_p) {
     const gpu_key *k = key_find(e, node, key);
     if (!k) {
@@ -90,7 +90,7 @@ GPU_FN int resolve(const engine &e, const gpu_qp &q, uint32_t node, uint32_t key
     const bool allowed = (k->access & access) == access && offset <= k->len && bytes <= k->len - offset;
     return allowed ? MLX5_SYND_REMOTE_OP : MLX5_SYND_REMOTE_ACCESS;
 }
-GPU_FN int resolve_local(const engine &e, const gpu_qp &q, uint32_t key, uint64_t va, uint64_t bytes,
+GPU_FN int resolve_local(engine e, const gpu_qp &q, uint32_t key, uint64_t va, uint64_t bytes,
                          uint32_t access, uint64_t *at_p, uint32_t *dirt_p) {
     const int s = resolve(e, q, e.a.self, key, va, bytes, access, at_p, dirt_p);
     return s > 0 ? MLX5_SYND_LOCAL_PROT : s;
@@ -98,7 +98,7 @@ GPU_FN int resolve_local(const engine &e, const gpu_qp &q, uint32_t key, uint64_
 
 // ---- completion ----
 
-GPU_FN void set_state(const engine &e, gpu_qp &q, uint32_t state, uint32_t syndrome) { // lane 0
+GPU_FN void set_state(engine e, gpu_qp &q, uint32_t state, uint32_t syndrome) { // lane 0
     q.state = (uint8_t)state;
     if (q.syndrome == 0)
         q.syndrome = (uint8_t)syndrome;
@@ -106,7 +106,7 @@ GPU_FN void set_state(const engine &e, gpu_qp &q, uint32_t state, uint32_t syndr
 }
 
 // Word i of a CQE, 0 to 6.
-GPU_FN uint64_t cqe_word(const engine &e, uint32_t i, uint32_t bytes, uint32_t syndrome) {
+GPU_FN uint64_t cqe_word(engine e, uint32_t i, uint32_t bytes, uint32_t syndrome) {
     if (i == 5)
         return syndrome ? 0 : (uint64_t)mlx5_be32(bytes) << 32;
     if (i == 6)
@@ -119,7 +119,7 @@ GPU_FN uint64_t cqe_tail(const gpu_qp &q, uint32_t index, uint32_t opcode, uint3
 }
 
 // Stores what of a CQE has been held back, behind a fence.
-GPU_CALL void tail_out(const engine &e, gpu_qp &q) {
+GPU_CALL void tail_out(engine e, gpu_qp &q) {
     if (e.w.tail == 0)
         return;
     clean(e);
@@ -132,7 +132,7 @@ GPU_CALL void tail_out(const engine &e, gpu_qp &q) {
 }
 
 // A CQ that other QPs may use too, or a ring: one CQE, at once. False: the CQ has overrun.
-GPU_CALL bool cq_push(const engine &e, gpu_qp &q, uint32_t index, uint32_t opcode, uint32_t bytes,
+GPU_CALL bool cq_push(engine e, gpu_qp &q, uint32_t index, uint32_t opcode, uint32_t bytes,
                       uint32_t syndrome) {
     gpu_cq &cq = e.a.cqs[q.cq];
     const uint32_t lane = lane_id();
@@ -173,7 +173,7 @@ GPU_CALL bool cq_push(const engine &e, gpu_qp &q, uint32_t index, uint32_t opcod
 }
 
 // As completer_cqe(): false when the CQE is lost and the QP in the error state.
-GPU_CALL bool complete(const engine &e, gpu_qp &q, uint32_t index, uint32_t opcode, uint32_t bytes,
+GPU_CALL bool complete(engine e, gpu_qp &q, uint32_t index, uint32_t opcode, uint32_t bytes,
                        uint32_t syndrome) {
     const uint32_t lane = lane_id();
     bool written = true;
@@ -204,8 +204,7 @@ GPU_CALL bool complete(const engine &e, gpu_qp &q, uint32_t index, uint32_t opco
     __syncwarp();
     return written;
 }
-GPU_CALL void complete_failed(const engine &e, gpu_qp &q, uint32_t index, uint32_t opcode,
-                              uint32_t syndrome) {
+GPU_CALL void complete_failed(engine e, gpu_qp &q, uint32_t index, uint32_t opcode, uint32_t syndrome) {
     if (lane_id() == 0)
         set_state(e, q, SOFTNIC_QP_ERROR, syndrome);
     __syncwarp();
@@ -226,7 +225,7 @@ GPU_FN void block_in(uint64_t ring, uint32_t slot, uint64_t *words) {
 }
 
 // Fetches the WQE at `index` into the warp's words: 0 or the syndrome.
-GPU_CALL int fetch_one(const engine &e, uint64_t ring, const gpu_qp &q, uint32_t index, uint32_t available,
+GPU_CALL int fetch_one(engine e, uint64_t ring, const gpu_qp &q, uint32_t index, uint32_t available,
                        struct wqe_head *head_p) {
     block_in(ring, index & q.mask, e.w.words);
     *head_p = wqe_head(e.w.words);
@@ -239,8 +238,7 @@ GPU_CALL int fetch_one(const engine &e, uint64_t ring, const gpu_qp &q, uint32_t
 }
 
 // The local pieces: checked, or with `remote` moved to or from there.
-GPU_CALL int pieces(const engine &e, const gpu_qp &q, const struct wqe &wqe, uint64_t remote,
-                    uint32_t *dirt_p) {
+GPU_CALL int pieces(engine e, const gpu_qp &q, const struct wqe &wqe, uint64_t remote, uint32_t *dirt_p) {
     const bool read = wqe.action == WQE_READ;
     uint32_t segment = wqe.segment;
     for (uint32_t i = 0; i < wqe.pieces; i++) {
@@ -276,7 +274,7 @@ GPU_CALL int pieces(const engine &e, const gpu_qp &q, const struct wqe &wqe, uin
     return 0;
 }
 
-GPU_CALL int move_pieces(const engine &e, const gpu_qp &q, const struct wqe &wqe) {
+GPU_CALL int move_pieces(engine e, const gpu_qp &q, const struct wqe &wqe) {
     uint32_t dirt = 0;
     if (const int s = pieces(e, q, wqe, 0, &dirt))
         return s;
@@ -316,7 +314,7 @@ GPU_FN uint32_t atomic_4(const struct wqe &wqe, uint32_t *word) {
     return old;
 }
 
-GPU_CALL int atomic_one(const engine &e, const gpu_qp &q, const struct wqe &wqe) {
+GPU_CALL int atomic_one(engine e, const gpu_qp &q, const struct wqe &wqe) {
     uint64_t result, word;
     uint32_t dirt, word_dirt;
     if (const int s = resolve_local(e, q, wqe.first.lkey, wqe.first.addr, wqe.operand, SOFTNIC_LOCAL_WRITE,
@@ -347,7 +345,7 @@ GPU_CALL int atomic_one(const engine &e, const gpu_qp &q, const struct wqe &wqe)
     return 0;
 }
 
-GPU_FN int execute(const engine &e, const gpu_qp &q, const struct wqe &wqe) {
+GPU_FN int execute(engine e, const gpu_qp &q, const struct wqe &wqe) {
     uint32_t dirt;
     switch (wqe.action) {
     case WQE_WRITE:
@@ -364,7 +362,7 @@ GPU_FN int execute(const engine &e, const gpu_qp &q, const struct wqe &wqe) {
 }
 
 // A WAIT's CQ: 1 passed, 0 not yet, -1 no such CQ.
-GPU_FN int wait_passed(const engine &e, const struct wqe &wqe) {
+GPU_FN int wait_passed(engine e, const struct wqe &wqe) {
     const uint32_t i = wqe.wait_cqn - CQN_BASE;
     if (i >= e.a.cq_count || !e.a.cqs[i].exists)
         return -1;
@@ -372,7 +370,7 @@ GPU_FN int wait_passed(const engine &e, const struct wqe &wqe) {
     return (int32_t)(done - wqe.wait_index) > 0;
 }
 
-GPU_FN void count_one(const engine &e, gpu_qp &q, const struct wqe &wqe) { // lane 0
+GPU_FN void count_one(engine e, gpu_qp &q, const struct wqe &wqe) { // lane 0
     softnic_counters &n = cold_of(e, q).n;
     switch (wqe.action) {
     case WQE_WRITE:
@@ -397,7 +395,7 @@ GPU_FN void count_one(const engine &e, gpu_qp &q, const struct wqe &wqe) { // la
 }
 
 // The QP has to be looked at again when the host has answered.
-GPU_FN void ask(const engine &e, gpu_qp &q) {
+GPU_FN void ask(engine e, gpu_qp &q) {
     if (lane_id() == 0) {
         q.asked = GPU_ASKED;
         *(volatile uint32_t *)&e.a.mail->ask = 1;
@@ -408,7 +406,7 @@ GPU_FN void ask(const engine &e, gpu_qp &q) {
 enum one { ONE_DONE, ONE_NOT_YET, ONE_FAILED };
 
 // Fetches and executes the WQE at q.cons, of which `left` blocks are announced.
-GPU_CALL int serve_one(const engine &e, gpu_qp &q, uint32_t left) {
+GPU_CALL int serve_one(engine e, gpu_qp &q, uint32_t left) {
     const uint32_t lane = lane_id(), cons = q.cons;
     struct wqe_head head;
     struct wqe wqe;
@@ -458,7 +456,7 @@ GPU_CALL int serve_one(const engine &e, gpu_qp &q, uint32_t left) {
 // ---- the doorbell record ----
 
 // The announced blocks from cons on, or -1 when the record is ahead of the ring.
-GPU_FN int32_t announced(const engine &e, gpu_qp &q) {
+GPU_FN int32_t announced(engine e, gpu_qp &q) {
     const uint32_t prod = mlx5_be32(load32_acquire((const void *)q.dbrec)) & 0xffff;
     const uint32_t ahead = (prod - q.cons) & 0xffff;
     const bool rung = prod != q.seen;
@@ -473,7 +471,7 @@ GPU_FN int32_t announced(const engine &e, gpu_qp &q) {
 }
 
 // The doorbell names an index that the record does not have yet: the driver is between two rings.
-GPU_FN bool bell_is_ahead(const engine &e, const gpu_qp &q) {
+GPU_FN bool bell_is_ahead(engine e, const gpu_qp &q) {
     if (!e.a.bell)
         return false;
     const uint64_t bell = load64_acquire((const void *)q.watch);
@@ -489,7 +487,7 @@ GPU_FN void skip_to_record(gpu_qp &q) {
 }
 
 // In the error state every WQE completes as flushed.
-GPU_CALL bool flush(const engine &e, gpu_qp &q) {
+GPU_CALL bool flush(engine e, gpu_qp &q) {
     int32_t ahead = announced(e, q);
     if (ahead < 0) {
         skip_to_record(q);

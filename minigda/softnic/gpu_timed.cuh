@@ -21,7 +21,7 @@ GPU_FN gpu_pend *pend_at(const gpu_cold &c, const gpu_qp &q, uint32_t index) {
 }
 
 // Lane 0. One message through the NIC's two servers.
-GPU_FN void pace(const engine &e, const struct wqe &wqe, uint64_t at_ps, gpu_pend *pend) {
+GPU_FN void pace(engine e, const struct wqe &wqe, uint64_t at_ps, gpu_pend *pend) {
     const gpu_args &a = e.a;
     gpu_pace *p = a.pace;
     const uint64_t on_link = link_ps(a, wqe.bytes), little = link_ps(a, 8);
@@ -40,8 +40,7 @@ GPU_FN void pace(const engine &e, const struct wqe &wqe, uint64_t at_ps, gpu_pen
 }
 
 // Lane 0. wqe: nullptr for one that is going to fail.
-GPU_FN void pace_message(const engine &e, gpu_cold &c, const struct wqe *wqe, uint64_t fetched_ps,
-                         gpu_pend *pend) {
+GPU_FN void pace_message(engine e, gpu_cold &c, const struct wqe *wqe, uint64_t fetched_ps, gpu_pend *pend) {
     pend->land_ps = pend->done_ps = fetched_ps;
     const bool response = wqe && (wqe->action == WQE_READ || wqe->action == WQE_ATOMIC);
     if (wqe && (wqe->fm_ce_se & MLX5_CTRL_FENCE_MASK))
@@ -55,7 +54,7 @@ GPU_FN void pace_message(const engine &e, gpu_cold &c, const struct wqe *wqe, ui
 }
 
 // Fetches one WQE and gives it its deadlines: true when a WAIT holds the queue.
-GPU_CALL bool accept_one(const engine &e, gpu_qp &q, gpu_cold &c, uint32_t left, uint64_t fetched_ps) {
+GPU_CALL bool accept_one(engine e, gpu_qp &q, gpu_cold &c, uint32_t left, uint64_t fetched_ps) {
     const uint32_t lane = lane_id(), cons = q.cons;
     struct wqe_head head;
     struct wqe wqe;
@@ -96,7 +95,7 @@ GPU_CALL bool accept_one(const engine &e, gpu_qp &q, gpu_cold &c, uint32_t left,
 }
 
 // Fetches all that the record announces. True: a WAIT holds the queue.
-GPU_CALL bool accept_wqes(const engine &e, gpu_qp &q, gpu_cold &c) {
+GPU_CALL bool accept_wqes(engine e, gpu_qp &q, gpu_cold &c) {
     const uint32_t lane = lane_id();
     const int32_t ahead = announced(e, q);
     if (ahead < 0 || (uint32_t)ahead + (q.cons - c.done) > q.mask + 1) {
@@ -132,7 +131,7 @@ GPU_FN void count_fetched(gpu_qp &q, const gpu_pend &pend) { // lane 0
 }
 
 // The responder acts on what is due. True: a key has been asked for.
-GPU_CALL bool land_due(const engine &e, gpu_qp &q, gpu_cold &c) {
+GPU_CALL bool land_due(engine e, gpu_qp &q, gpu_cold &c) {
     const uint32_t lane = lane_id();
     while (c.land != q.cons) {
         gpu_pend *pend = pend_at(c, q, c.land);
@@ -171,7 +170,7 @@ GPU_CALL bool land_due(const engine &e, gpu_qp &q, gpu_cold &c) {
 }
 
 // Writes the CQEs that are due; true when the QP went to the error state.
-GPU_CALL bool complete_due(const engine &e, gpu_qp &q, gpu_cold &c) {
+GPU_CALL bool complete_due(engine e, gpu_qp &q, gpu_cold &c) {
     const uint32_t lane = lane_id();
     while (c.done != q.cons) {
         const uint32_t done = c.done;
@@ -202,7 +201,7 @@ GPU_CALL bool complete_due(const engine &e, gpu_qp &q, gpu_cold &c) {
     return false;
 }
 
-GPU_CALL bool serve_timed(const engine &e, gpu_qp &q) {
+GPU_CALL bool serve_timed(engine e, gpu_qp &q) {
     gpu_cold &c = cold_of(e, q);
     bool waits = q.stopped ? false : accept_wqes(e, q, c);
     waits |= land_due(e, q, c);
@@ -217,7 +216,7 @@ GPU_CALL bool serve_timed(const engine &e, gpu_qp &q) {
 }
 
 // Earliest deadline of the QP, ~0 when nothing is pending.
-GPU_FN uint64_t next_ps(const engine &e, const gpu_qp &q) {
+GPU_FN uint64_t next_ps(engine e, const gpu_qp &q) {
     const gpu_cold &c = cold_of(e, q);
     uint64_t next = ~0ull;
     if (c.done == q.cons)
@@ -229,14 +228,20 @@ GPU_FN uint64_t next_ps(const engine &e, const gpu_qp &q) {
     return next;
 }
 
-GPU_FN bool serve(const engine &e, gpu_qp &q) {
+GPU_CALL bool serve_unusual(engine e, gpu_qp &q) {
     if (q.asked == GPU_ASKED)
         return true;
     if (q.state == SOFTNIC_QP_ERROR)
         return flush(e, q);
-    if (q.state == SOFTNIC_QP_INIT)
-        return false;
-    return e.a.timed ? serve_timed(e, q) : serve_now(e, q);
+    return q.state != SOFTNIC_QP_INIT && serve_timed(e, q);
+}
+
+// value: of the watched word, just read.
+GPU_FN bool serve(engine e, gpu_qp &q, uint64_t value) {
+    if (e.a.timed || q.state != SOFTNIC_QP_RTS || q.asked == GPU_ASKED)
+        return serve_unusual(e, q);
+    const uint32_t record = e.a.bell ? load32_acquire((const void *)q.dbrec) : (uint32_t)value;
+    return serve_now(e, q, mlx5_be32(record) & 0xffff);
 }
 
 } // namespace softnic_gpu

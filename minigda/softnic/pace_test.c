@@ -75,7 +75,7 @@ static void test_rate(void) {
     rig_ring(a);
     CHECK_EQ(until_cqe(&r, a, 4, 5000), 1000);
     CHECK_EQ(until_cqe(&r, a, 6, 5000), 200);
-    free(b);
+    bed_free(b);
     rig_free(&r);
 }
 
@@ -196,11 +196,11 @@ static void test_no_blocking(void) {
     rig_ring(b);
     CHECK_EQ(until_cqe(&r, b, 0, 10000), 0);
     CHECK(!rig_cqe_there(r.qp, 0));
-    free(b);
+    bed_free(b);
     rig_free(&r);
 }
 
-int main(void) {
+static void tests(void) {
     test_latency();
     test_jump();
     test_rate();
@@ -211,5 +211,6 @@ int main(void) {
     test_fetch();
     test_fence();
     test_no_blocking();
-    return test_end("pace_test");
 }
+
+int main(void) { return bed_run("pace_test", &test_failures, tests); }

@@ -40,7 +40,7 @@ static void test_depths(void) {
         struct rig r = rig_virtual();
         uint32_t depth = depths[d], cqn, qpn;
         struct rig_qp *q = r.qp;
-        uint8_t *sq = aligned_alloc(64, depth * 64ull), dbr[8] __attribute__((aligned(8))) = {0};
+        uint8_t *sq = bed_alloc(depth * 64ull), *dbr = bed_alloc(8);
         memset(q->cqe, 0xff, 64);
         struct softnic_cq_attr cq = {q->cqe, 1, 1, NULL};
         MUST(softnic_cq_create(r.nic[0], &cq, &cqn));
@@ -67,7 +67,8 @@ static void test_depths(void) {
         MUST(softnic_counters_get(r.nic[0], qpn, &n));
         CHECK_EQ(n.wqes, 5ull * depth);
         CHECK_EQ(n.doorbells, 5);
-        free(sq);
+        bed_free(sq);
+        bed_free(dbr);
         rig_free(&r);
     }
 }
@@ -93,7 +94,7 @@ static void test_collapsed(void) {
     CHECK_EQ(q->cqe[63], 0xd0);
     CHECK_EQ(q->cqe[55], 0x13);
     CHECK_EQ(get16(q->cqe + 60), 300);
-    free(q);
+    bed_free(q);
     rig_free(&r);
 }
 
@@ -127,7 +128,7 @@ static void test_cq_overrun(void) {
     rig_ring(q);
     softnic_advance(r.nic[0], 0);
     CHECK(!rig_cqe_there(q, 3 * RIG_CQ_DEPTH));
-    free(q);
+    bed_free(q);
     rig_free(&r);
     for (int i = 0; i < 3; i++) { /* consumer indices that cannot be: in range is all that counts */
         r = rig_virtual();
@@ -137,7 +138,7 @@ static void test_cq_overrun(void) {
         rig_ring(q);
         softnic_advance(r.nic[0], 0);
         CHECK_EQ(softnic_qp_state(r.nic[0], q->qpn), i == 1 ? SOFTNIC_QP_ERROR : SOFTNIC_QP_RTS);
-        free(q);
+        bed_free(q);
         rig_free(&r);
     }
 }
@@ -165,7 +166,7 @@ static void test_cq_overrun_stops(void) {
         CHECK_EQ(n.flushed, 3);
         CHECK_EQ(n.cqes, 2);
         CHECK_EQ(n.cqes_lost, 4);
-        free(q);
+        bed_free(q);
         rig_free(&r);
     }
 }
@@ -204,7 +205,7 @@ static void test_wait(uint64_t latency_ns) {
     CHECK_EQ(n.wqe_wait, 2);
     CHECK_EQ(n.wqe_atomic, 2);
     CHECK_EQ(n.wqe_bytes, 2 * (32 + 64));
-    free(companion);
+    bed_free(companion);
     rig_free(&r);
 }
 
@@ -219,8 +220,8 @@ static void test_wait_deadlock(void) {
     rig_nop(r.qp, 8);
     serve(&r);
     CHECK_OK(r.qp, 0, 0x00, 0);
-    free(a);
-    free(b);
+    bed_free(a);
+    bed_free(b);
     rig_free(&r);
 }
 
@@ -251,27 +252,28 @@ static void test_bell(void) {
 static void test_shared_bell(void) {
     struct rig r = rig_make((struct softnic_attr){.clock = SOFTNIC_VIRTUAL, .watch = SOFTNIC_WATCH_BELL});
     struct rig_qp *q[2];
-    uint64_t word = 0;
+    uint64_t *word = bed_alloc(sizeof *word);
     for (int i = 0; i < 2; i++) {
-        q[i] = aligned_alloc(64, sizeof *q[i]);
+        q[i] = bed_alloc(sizeof *q[i]);
         memset(q[i], 0, sizeof *q[i]);
         struct softnic_cq_attr cq = {q[i]->cqe, RIG_CQ_DEPTH, 0, NULL};
         MUST(softnic_cq_create(r.nic[0], &cq, &q[i]->cqn));
-        struct softnic_qp_attr qp = {q[i]->sq, RIG_DEPTH, q[i]->dbr + 4, &word, q[i]->cqn};
+        struct softnic_qp_attr qp = {q[i]->sq, RIG_DEPTH, q[i]->dbr + 4, word, q[i]->cqn};
         MUST(softnic_qp_create(r.nic[0], &qp, &q[i]->qpn));
         MUST(softnic_qp_connect(r.nic[0], q[i]->qpn, 1, 0));
     }
     for (int i = 0; i < 2; i++) {
         rig_nop(q[i], 8);
         rig_ring(q[i]);
-        word = q[i]->bell;
+        *word = q[i]->bell;
     }
     softnic_advance(r.nic[0], 0);
     CHECK_OK(q[0], 0, 0x00, 0);
     CHECK_OK(q[1], 0, 0x00, 0);
-    free(q[0]);
-    free(q[1]);
+    bed_free(q[0]);
+    bed_free(q[1]);
     rig_free(&r);
+    bed_free(word);
 }
 
 /* What was rung before the connection is served after it. */
@@ -279,7 +281,7 @@ static void test_rung_before_connect(void) {
     for (int watch = 0; watch < 2; watch++) {
         struct rig r = rig_make((struct softnic_attr){
             .clock = SOFTNIC_VIRTUAL, .watch = watch ? SOFTNIC_WATCH_DBR : SOFTNIC_WATCH_BELL});
-        struct rig_qp *q = aligned_alloc(64, sizeof *q);
+        struct rig_qp *q = bed_alloc(sizeof *q);
         memset(q, 0, sizeof *q);
         struct softnic_cq_attr cq = {q->cqe, RIG_CQ_DEPTH, 0, NULL};
         MUST(softnic_cq_create(r.nic[0], &cq, &q->cqn));
@@ -292,7 +294,7 @@ static void test_rung_before_connect(void) {
         MUST(softnic_qp_connect(r.nic[0], q->qpn, 1, 0));
         softnic_advance(r.nic[0], 0);
         CHECK_OK(q, 0, 0x00, 0);
-        free(q);
+        bed_free(q);
         rig_free(&r);
     }
 }
@@ -300,7 +302,7 @@ static void test_rung_before_connect(void) {
 /* Several QPs, one CQ: CQEs carry the QP's number. */
 static void test_shared_cq(void) {
     struct rig r = rig_virtual();
-    struct rig_qp *a = r.qp, *b = aligned_alloc(64, sizeof *b);
+    struct rig_qp *a = r.qp, *b = bed_alloc(sizeof *b);
     memset(b, 0, sizeof *b);
     struct softnic_qp_attr qp = {b->sq, RIG_DEPTH, b->dbr + 4, &b->bell, a->cqn};
     MUST(softnic_qp_create(r.nic[0], &qp, &b->qpn));
@@ -312,7 +314,7 @@ static void test_shared_cq(void) {
     serve(&r);
     CHECK_EQ(get32(rig_cqe(a, 0) + 56), b->qpn);
     CHECK_EQ(get32(rig_cqe(a, 1) + 56), a->qpn);
-    free(b);
+    bed_free(b);
     rig_free(&r);
 }
 
@@ -344,7 +346,49 @@ static void test_counters(void) {
     CHECK_EQ(n.error_cqes, 0);
     CHECK_EQ(n.qps_used, 1);
     CHECK_EQ(softnic_counters_get(r.nic[0], 1, &n), -EINVAL);
-    free(idle);
+    bed_free(idle);
+    rig_free(&r);
+}
+
+/* QPs and CQs that end: their number, memory and place are free, their counts stay, other queues do not notice. */
+static void test_ends(void) {
+    struct rig r = rig_virtual();
+    struct softnic_counters n;
+    uint32_t first_qpn = 0;
+    for (int lap = 0; lap < 3; lap++) {
+        struct rig_qp *q = rig_qp_add(r.nic[0], 1, lap % 2, 0), *other = rig_qp_add(r.nic[0], 1, 0, 0);
+        if (lap == 0)
+            first_qpn = q->qpn;
+        CHECK_EQ(q->qpn, first_qpn);
+        rig_nop(q, 8);
+        rig_ring(q);
+        post_wait(other, 7, q->cqn); /* is looked at in every pass */
+        rig_ring(other);
+        softnic_advance(r.nic[0], 0);
+        CHECK_OK(q, 0, 0x00, 0);
+        CHECK_EQ(softnic_cq_destroy(r.nic[0], q->cqn), -EBUSY);
+        rig_nop(q, 8);
+        rig_ring(q); /* too late */
+        MUST(softnic_qp_destroy(r.nic[0], q->qpn));
+        CHECK_EQ(softnic_qp_destroy(r.nic[0], q->qpn), -EINVAL);
+        MUST(softnic_cq_destroy(r.nic[0], q->cqn));
+        CHECK_EQ(softnic_cq_destroy(r.nic[0], q->cqn), -EINVAL);
+        softnic_advance(r.nic[0], 0);
+        CHECK(lap % 2 || !rig_cqe_there(q, 1));
+        CHECK_ERR(other, 0, 0x0f, 0, 0x02); /* waits for a CQ that is no more */
+        MUST(softnic_qp_destroy(r.nic[0], other->qpn));
+        MUST(softnic_cq_destroy(r.nic[0], other->cqn));
+        rig_nop(r.qp, 8);
+        serve(&r);
+        CHECK_OK(r.qp, (uint32_t)lap, 0x00, lap);
+        MUST(softnic_counters_get(r.nic[0], SOFTNIC_ALL_QPS, &n));
+        CHECK_EQ(n.wqe_nop, 2 * (lap + 1));
+        CHECK_EQ(n.wqes, 3 * (lap + 1));
+        CHECK_EQ(n.error_cqes, lap + 1);
+        CHECK_EQ(softnic_counters_get(r.nic[0], q->qpn, &n), -EINVAL);
+        bed_free(q);
+        bed_free(other);
+    }
     rig_free(&r);
 }
 
@@ -435,7 +479,7 @@ static void test_trace(void) {
     rig_free(&r);
 }
 
-int main(void) {
+static void tests(void) {
     test_wrap();
     test_depths();
     test_collapsed();
@@ -449,6 +493,9 @@ int main(void) {
     test_rung_before_connect();
     test_shared_cq();
     test_counters();
-    test_trace();
-    return test_end("queue_test");
+    test_ends();
+    if (!BED_GPU) /* which keeps none */
+        test_trace();
 }
+
+int main(void) { return bed_run("queue_test", &test_failures, tests); }

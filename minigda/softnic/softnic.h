@@ -110,6 +110,9 @@ void softnic_resume(struct softnic *nic);
 /* VIRTUAL only: serve all that is due up to now + ns, in a fixed order, and move the clock there. */
 void softnic_advance(struct softnic *nic, uint64_t ns);
 uint64_t softnic_now(const struct softnic *nic); /* ns of the NIC's clock */
+/* VIRTUAL only: how long to advance until something is due of what was announced before the last softnic_advance(),
+ * UINT64_MAX for nothing. */
+uint64_t softnic_due(const struct softnic *nic);
 
 /* Zeroed shared memory that peers in other processes can be given access to. Page aligned. Freed by
  * softnic_destroy or softnic_mem_free (which fails with -EBUSY while an MR lies in it). */

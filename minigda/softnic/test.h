@@ -1,4 +1,5 @@
-/* For softnic's tests: CHECK, and a rig of NICs whose queues are filled byte by byte.
+/* For softnic's tests: CHECK, a bed that says which engine is tested, and a rig of NICs whose queues are filled byte
+ * by byte. With SOFTNIC_TEST_GPU the same tests run on the GPU engine, see test_gpu.cc.
  *
  * The WQEs here are written from the published layouts with numbers only; nothing of mlx5.h's encoders or
  * constants is used, so that both cannot be wrong together.
@@ -58,6 +59,44 @@ static UNUSED void put64(uint8_t *p, uint64_t v) {
 static UNUSED uint32_t get16(const uint8_t *p) { return (uint32_t)p[0] << 8 | p[1]; }
 static UNUSED uint32_t get32(const uint8_t *p) { return get16(p) << 16 | get16(p + 2); }
 
+static UNUSED int test_end(const char *name) {
+    if (test_failures)
+        fprintf(stderr, "%s: %d failed\n", name, test_failures);
+    else
+        printf("%s: ok\n", name);
+    return test_failures != 0;
+}
+
+/* Memory for queues and private regions: zeroed, of whole cache lines, for the engine and this thread. */
+#if defined(SOFTNIC_TEST_GPU)
+enum { BED_GPU = 1 };
+void *bed_alloc(size_t bytes);
+void bed_free(void *addr);
+struct softnic_attr bed_attr(struct softnic_attr attr); /* the same on the engine under test */
+void *bed_memory(struct softnic *nic, size_t bytes);    /* for peers; goes with the NIC */
+int bed_run(const char *name, int *failures, void (*tests)(void));
+#else
+enum { BED_GPU = 0 };
+static UNUSED void *bed_alloc(size_t bytes) {
+    bytes = (bytes + 63) & ~(size_t)63;
+    void *addr = aligned_alloc(64, bytes);
+    memset(addr, 0, bytes);
+    return addr;
+}
+static UNUSED void bed_free(void *addr) { free(addr); }
+static UNUSED struct softnic_attr bed_attr(struct softnic_attr attr) { return attr; }
+static UNUSED void *bed_memory(struct softnic *nic, size_t bytes) {
+    void *addr;
+    MUST(softnic_mem_alloc(nic, bytes, &addr));
+    return addr;
+}
+static UNUSED int bed_run(const char *name, int *failures, void (*tests)(void)) {
+    (void)failures;
+    tests();
+    return test_end(name);
+}
+#endif
+
 enum { RIG_DEPTH = 16, RIG_CQ_DEPTH = 64, RIG_BYTES = 65536 };
 
 /* One QP with all its memory. dbr: 8 bytes, the send counter is the second word. */
@@ -72,7 +111,7 @@ struct rig_qp {
 
 struct rig {
     struct softnic *nic[2];
-    uint8_t *mem[2];   /* of softnic_mem_alloc, RIG_BYTES */
+    uint8_t *mem[2];   /* of bed_memory, RIG_BYTES */
     uint32_t key[2];   /* all rights */
     struct rig_qp *qp; /* on nic 0, connected to nic 1 */
 };
@@ -85,8 +124,7 @@ static UNUSED char *rig_job(void) {
 }
 
 static UNUSED struct rig_qp *rig_qp_add(struct softnic *nic, uint32_t to, int collapsed, int dbrec) {
-    struct rig_qp *q = aligned_alloc(64, sizeof *q);
-    memset(q, 0, sizeof *q);
+    struct rig_qp *q = bed_alloc(sizeof *q);
     memset(q->sq, 0xa5, sizeof q->sq);
     struct softnic_cq_attr cq = {q->cqe, RIG_CQ_DEPTH, collapsed, dbrec ? q->cq_dbr : NULL};
     MUST(softnic_cq_create(nic, &cq, &q->cqn));
@@ -102,12 +140,15 @@ enum {
 
 static UNUSED struct rig rig_make(struct softnic_attr attr) {
     struct rig r;
+    attr = bed_attr(attr);
     attr.job = rig_job();
     attr.nodes = 2;
     for (uint32_t i = 0; i < 2; i++) {
         attr.node = i;
         MUST(softnic_create(&attr, &r.nic[i]));
-        MUST(softnic_mem_alloc(r.nic[i], RIG_BYTES, (void **)&r.mem[i]));
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        r.mem[i] = bed_memory(r.nic[i], RIG_BYTES);
         MUST(softnic_mr_register(r.nic[i], r.mem[i], RIG_BYTES, ALL_RIGHTS, &r.key[i]));
     }
     r.qp = rig_qp_add(r.nic[0], 1, 0, 0);
@@ -121,7 +162,7 @@ static UNUSED struct rig rig_virtual(void) {
 static UNUSED void rig_free(struct rig *r) {
     softnic_destroy(r->nic[0]);
     softnic_destroy(r->nic[1]);
-    free(r->qp);
+    bed_free(r->qp);
 }
 
 /* Block `i` of the WQE being built, at its place in the ring. */
@@ -237,13 +278,5 @@ static UNUSED int rig_cqe_there(const struct rig_qp *q, uint32_t n) {
         CHECK_CQE(q, n, 0xd, wqe_op, counter);                                                               \
         CHECK_EQ(rig_cqe(q, n)[55], syndrome);                                                               \
     } while (0)
-
-static UNUSED int test_end(const char *name) {
-    if (test_failures)
-        fprintf(stderr, "%s: %d failed\n", name, test_failures);
-    else
-        printf("%s: ok\n", name);
-    return test_failures != 0;
-}
 
 #endif

@@ -200,3 +200,10 @@ void softnic_advance(struct softnic *nic, uint64_t ns) {
     }
     nic->now_ps = end;
 }
+
+uint64_t softnic_due(const struct softnic *nic) {
+    uint64_t next = worker_next_ps(&nic->workers[0]);
+    if (next == UINT64_MAX)
+        return next;
+    return next <= nic->now_ps ? 0 : (next - nic->now_ps + PS_PER_NS - 1) / PS_PER_NS;
+}

@@ -1,5 +1,6 @@
 /* Every opcode: bytes of a WQE in, bytes at the target and of the CQE out. */
 #include "test.h"
+#include "wqe.h"
 
 static void fill(uint8_t *p, uint32_t bytes, uint32_t seed) {
     for (uint32_t i = 0; i < bytes; i++)
@@ -274,14 +275,14 @@ static void test_self(void) {
     CHECK_OK(q, 0, 0x12, 1);
     CHECK(memcmp(r.mem[0] + 10, want, 990) == 0);
     CHECK_EQ(r.mem[0][2048], 5);
-    free(q);
+    bed_free(q);
     rig_free(&r);
 }
 
 /* Memory of malloc serves peers too as long as all of them live in one process. */
 static void test_private_memory(void) {
     struct rig r = rig_virtual();
-    uint8_t *mine = calloc(1, 256), *theirs = calloc(1, 256);
+    uint8_t *mine = bed_alloc(256), *theirs = bed_alloc(256);
     uint32_t lkey, rkey;
     memcpy(mine, "private", 8);
     MUST(softnic_mr_register(r.nic[0], mine, 256, 0, &lkey));
@@ -291,11 +292,66 @@ static void test_private_memory(void) {
     CHECK_OK(r.qp, 0, 0x08, 0);
     CHECK(memcmp(theirs + 8, "private", 8) == 0);
     rig_free(&r);
-    free(mine);
-    free(theirs);
+    bed_free(mine);
+    bed_free(theirs);
 }
 
-int main(void) {
+/* Zero-based: WQEs say offsets, on both sides; the region's bounds hold. */
+static void test_zero_based(void) {
+    struct rig r = rig_virtual();
+    struct rig_qp *q = r.qp;
+    uint32_t lkey, rkey;
+    MUST(softnic_mr_register(r.nic[0], r.mem[0] + 100, 64, SOFTNIC_LOCAL_WRITE | SOFTNIC_ZERO_BASED, &lkey));
+    MUST(softnic_mr_register(r.nic[1], r.mem[1] + 200, 64, ALL_RIGHTS | SOFTNIC_ZERO_BASED, &rkey));
+    fill(r.mem[0], 300, 3);
+    rig_write(q, (void *)8, rkey, (void *)4, lkey, 56, 8);
+    rig_read(q, (void *)8, rkey, NULL, lkey, 3, 8);
+    serve(&r);
+    CHECK_OK(q, 0, 0x08, 0);
+    CHECK_OK(q, 1, 0x10, 1);
+    CHECK(memcmp(r.mem[1] + 208, r.mem[0] + 104, 56) == 0);
+    CHECK(memcmp(r.mem[0] + 100, r.mem[1] + 208, 3) == 0);
+    rig_write(q, (void *)8, rkey, NULL, lkey, 57, 8);
+    serve(&r);
+    CHECK_ERR(q, 2, 0x08, 2, 0x13);
+    rig_free(&r);
+}
+
+/* Whatever wqe_decode_small() takes, wqe_decode() makes the same of; and it takes what small puts are made of. */
+static void test_decode_small(void) {
+    uint32_t taken = 0, random = 1;
+    for (uint32_t i = 0; i < 400000; i++) {
+        uint64_t words[WQE_BLOCK_WORDS];
+        uint8_t *bytes = (uint8_t *)words;
+        for (uint32_t k = 0; k < sizeof words; k++) {
+            random = random * 1664525 + 1013904223;
+            bytes[k] = (uint8_t)(random >> 24);
+        }
+        bytes[0] = random >> 8 & 15 ? 0 : bytes[0];
+        bytes[3] = random >> 12 & 15 ? 0x08 : bytes[3];
+        bytes[7] = (uint8_t)(random >> 16 & 7);
+        put32(bytes + 32, (random >> 20 & 1) << 31 | (random >> 21 & 3 ? random >> 3 & 31 : random >> 2));
+        struct wqe_head head = wqe_head(words);
+        struct wqe_small small;
+        struct wqe wqe = {0};
+        if (!wqe_decode_small(words, &head, &small))
+            continue;
+        taken++;
+        CHECK_EQ(wqe_decode(words, &head, &wqe), 0);
+        CHECK_EQ(wqe.action, WQE_WRITE);
+        CHECK(wqe.pieces == 1 && wqe.blocks == 1 && wqe.bytes == wqe.first.bytes);
+        CHECK_EQ(small.raddr, wqe.raddr);
+        CHECK_EQ(small.rkey, wqe.rkey);
+        CHECK_EQ(small.bytes, wqe.bytes);
+        CHECK_EQ(small.is_inline, wqe.is_inline);
+        CHECK_EQ(small.addr, wqe.first.addr);
+        CHECK_EQ(small.lkey, wqe.first.lkey);
+        CHECK(!small.is_inline || wqe.first.data == bytes + 36);
+    }
+    CHECK(taken > 20000);
+}
+
+static void tests(void) {
     test_nop();
     test_write_pointer();
     test_write_inline();
@@ -307,5 +363,8 @@ int main(void) {
     test_flags();
     test_self();
     test_private_memory();
-    return test_end("wqe_test");
+    test_zero_based();
+    test_decode_small();
 }
+
+int main(void) { return bed_run("wqe_test", &test_failures, tests); }

@@ -1,0 +1,392 @@
+// The GPU engine while it runs: threads of the device post meanwhile, control calls come in between, memory comes and
+// goes, another process is the peer. What each WQE does is the business of the tests that test_gpu.cc runs.
+#include "gpu_rig.cuh"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+
+namespace {
+
+int failures;
+#define CHECK(condition)                                                                                     \
+    do {                                                                                                     \
+        if (!(condition)) {                                                                                  \
+            fprintf(stderr, "%s:%d: %s: CHECK(%s) failed (%s)\n", __FILE__, __LINE__, __func__, #condition,  \
+                    softnic_error());                                                                        \
+            failures++;                                                                                      \
+        }                                                                                                    \
+    } while (0)
+
+// `count` words to consecutive places, each with a CQE; *bad_p: 1 when one did not complete.
+__global__ void words(const rig::Queue *queues, uint32_t first, uint32_t count, uint64_t value,
+                      uint32_t *bad) {
+    const rig::Queue q = queues[blockIdx.x];
+    uint32_t cons = first;
+    if (threadIdx.x)
+        return;
+    for (uint32_t i = first; i < first + count; i++) {
+        if (i - cons >= q.depth && !rig::wait(q, i - q.depth + 1, &cons))
+            break;
+        rig::write(q, i, q.remote + (i - first) * 8, true, value + i - first, 8, true);
+        rig::ring(q, i + 1);
+    }
+    if (!rig::wait(q, first + count, &cons))
+        *bad = 1;
+}
+
+// A payload by pointer, then the word that says so, again and again, and a thread that looks: *bad counts payloads
+// that were older than their word.
+__global__ void ping(const rig::Queue *queues, uint32_t laps, uint32_t bytes, bool small, uint32_t *bad) {
+    const rig::Queue q = queues[0];
+    uint64_t *payload = (uint64_t *)q.remote, *flag = (uint64_t *)(q.remote + 32768),
+             *source = (uint64_t *)q.local;
+    if (blockIdx.x == 0) {
+        uint32_t cons = 0;
+        for (uint32_t lap = 1; lap <= laps; lap++) {
+            for (uint32_t i = threadIdx.x; i < bytes / 8; i += 32)
+                source[i] = lap;
+            __syncwarp();
+            if (threadIdx.x == 0) {
+                __threadfence();
+                rig::write(q, 2 * lap - 2, (uint64_t)payload, small, small ? lap : (uint64_t)source, bytes,
+                           false);
+                rig::write(q, 2 * lap - 1, (uint64_t)flag, true, lap, 8, true);
+                rig::ring(q, 2 * lap);
+                if (!rig::wait(q, 2 * lap, &cons))
+                    *bad = 1u << 30;
+            }
+            __syncwarp();
+        }
+        return;
+    }
+    uint64_t seen = 0;
+    while (seen < laps && *(volatile uint32_t *)bad < 1u << 30) {
+        uint64_t now;
+        asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(now) : "l"(flag) : "memory");
+        if (now == seen)
+            continue;
+        seen = now;
+        for (uint32_t i = threadIdx.x; i < bytes / 8; i += 32)
+            if (*(volatile uint64_t *)(payload + i) < seen)
+                atomicAdd(bad, 1u);
+        __syncwarp();
+    }
+}
+
+uint32_t *flag() {
+    static uint32_t *word;
+    if (!word)
+        CUDA(cudaHostAlloc((void **)&word, 64, cudaHostAllocMapped));
+    *word = 0;
+    return word;
+}
+
+bool served(rig::Pair &p, uint32_t first, uint32_t count, uint64_t value) {
+    uint32_t *bad = flag();
+    words<<<(uint32_t)p.queues.size(), 32, 0, p.stream>>>(p.device_queues, first, count, value, bad);
+    return cudaGetLastError() == cudaSuccess && p.finish() && !*bad;
+}
+
+bool landed(rig::Pair &p, uint32_t count, uint64_t value) {
+    std::vector<uint64_t> got(count);
+    for (size_t q = 0; q < p.queues.size(); q++) {
+        CUDA(cudaMemcpy(got.data(), (void *)p.queues[q].remote, count * 8, cudaMemcpyDefault));
+        for (uint32_t i = 0; i < count; i++)
+            if (got[i] != value + i)
+                return false;
+    }
+    return true;
+}
+
+// Held and let go again and again, in between and while threads post: nothing is lost, nothing moves while held, and the
+// device is free of the kernel.
+void test_hold() {
+    rig::Setup s;
+    s.qps = 5;
+    s.sms = 2;
+    rig::Pair p(s);
+    uint32_t at = 0;
+    NIC(softnic_start(p.nic[0]));
+    for (uint32_t lap = 0; lap < 20 && !failures; lap++, at += 100) {
+        uint32_t *bad = flag();
+        if (lap % 2)
+            softnic_hold(p.nic[0]);
+        words<<<s.qps, 32, 0, p.stream>>>(p.device_queues, at, 100, 1000 * lap, bad);
+        if (lap % 2) {
+            usleep(200);
+            CHECK(cudaStreamQuery(p.stream) == cudaErrorNotReady);
+        }
+        for (int k = 0; k < 3; k++) {
+            softnic_resume(p.nic[0]);
+            if (k < 2)
+                softnic_hold(p.nic[0]);
+        }
+        CHECK(p.finish() && !*bad);
+        CHECK(landed(p, 100, 1000 * lap));
+        const softnic_counters n = p.counters(); // pauses too
+        CHECK(n.wqes == (lap + 1) * s.qps * 100 && n.cqes == n.wqes && n.qps_used == s.qps);
+    }
+    softnic_hold(p.nic[0]);
+    CHECK(cudaDeviceSynchronize() == cudaSuccess); // would not return beside the kernel
+    CHECK(softnic_engine_error(p.nic[0]) == 0);
+}
+
+// Keys that are registered, and go, while the kernel runs.
+void test_keys() {
+    rig::Setup s;
+    rig::Pair p(s);
+    NIC(softnic_start(p.nic[0]));
+    CHECK(served(p, 0, 10, 1));
+    uint32_t at = 10;
+    for (int lap = 0; lap < 5; lap++) {
+        uint8_t *mem;
+        uint32_t key;
+        NIC(softnic_mem_alloc_gpu(p.nic[1], 65536, (void **)&mem));
+        NIC(softnic_mr_register(p.nic[1], mem, 65536, SOFTNIC_REMOTE_WRITE, &key));
+        p.queues[0].rkey = key;
+        p.queues[0].remote = (uint64_t)mem;
+        CUDA(cudaMemcpyAsync(p.device_queues, p.queues.data(), sizeof(rig::Queue), cudaMemcpyHostToDevice,
+                             p.stream));
+        CHECK(served(p, at, 10, 100 * lap));
+        at += 10;
+        CHECK(landed(p, 10, 100 * lap));
+        NIC(softnic_mr_deregister(p.nic[1], key));
+        NIC(softnic_mem_free(p.nic[1], mem));
+    }
+    CHECK(softnic_qp_state(p.nic[0], p.queues[0].qpn) == SOFTNIC_QP_RTS);
+    CHECK(!served(p, at, 1, 0)); // the key is dead
+    CHECK(softnic_qp_state(p.nic[0], p.queues[0].qpn) == SOFTNIC_QP_ERROR);
+    CHECK(softnic_qp_syndrome(p.nic[0], p.queues[0].qpn) == MLX5_SYND_REMOTE_ACCESS);
+    NIC(softnic_qp_destroy(p.nic[0], p.queues[0].qpn));
+    CHECK(p.counters().wqes == 61);
+}
+
+// The word behind a payload is never seen before it: longer than a word in any case, words under strict order.
+void test_order() {
+    for (int strict = 0; strict < 2; strict++)
+        for (uint32_t bytes : {8u, 64u, 4096u, 32768u}) {
+            if (bytes == 8 && !strict)
+                continue;
+            rig::Setup s;
+            s.slice = 65536;
+            s.writes = strict ? SOFTNIC_WRITES_STRICT : SOFTNIC_WRITES_RUNS;
+            rig::Pair p(s);
+            uint32_t *bad = flag();
+            NIC(softnic_start(p.nic[0]));
+            ping<<<2, 32, 0, p.stream>>>(p.device_queues, 2000, bytes, bytes == 8, bad);
+            CHECK(p.finish());
+            CHECK(*bad == 0);
+        }
+}
+
+// Delays are kept: no CQE before its time, and no more messages than the rate allows.
+void test_profile() {
+    rig::Setup s;
+    s.profile.latency_ns = 200000;
+    s.profile.message_rate = 1e5;
+    rig::Pair p(s);
+    NIC(softnic_start(p.nic[0]));
+    struct timespec a, b;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    CHECK(served(p, 0, 100, 7));
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    const double took = (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) * 1e-9;
+    CHECK(took >= 99e-5 + 200e-6);
+    CHECK(landed(p, 100, 7));
+}
+
+// What an engine cannot do it says.
+void test_refusals() {
+    softnic *nic;
+    softnic_attr a{};
+    char job[64];
+    snprintf(job, sizeof job, "gic-rig-refuse-%d", (int)getpid());
+    a.job = job;
+    a.nodes = 1;
+    a.engine = SOFTNIC_ENGINE_GPU;
+    a.watch = SOFTNIC_WATCH_DBR;
+    a.trace_records = 10;
+    CHECK(softnic_create(&a, &nic) == -ENOTSUP && strstr(softnic_error(), "trace"));
+    a.trace_records = 0;
+    a.sms = 9;
+    CHECK(softnic_create(&a, &nic) == -EINVAL && strstr(softnic_error(), "9"));
+    a.sms = 0;
+    a.device = 99;
+    CHECK(softnic_create(&a, &nic) == -ENOTSUP && strstr(softnic_error(), "99"));
+    a.device = 0;
+    NIC(softnic_create(&a, &nic));
+    void *host, *device, *plain = aligned_alloc(64, 4096);
+    uint32_t cqn, qpn, key;
+    CUDA(cudaHostAlloc(&host, 4096, cudaHostAllocMapped));
+    CUDA(cudaMalloc(&device, 4096));
+    softnic_cq_attr cq{plain, 1, 1, nullptr};
+    CHECK(softnic_cq_create(nic, &cq, &cqn) == -EFAULT);
+    cq.cqe = device;
+    NIC(softnic_cq_create(nic, &cq, &cqn));
+    softnic_qp_attr qp{host, 16, plain, nullptr, cqn};
+    CHECK(softnic_qp_create(nic, &qp, &qpn) == -EFAULT);
+    qp.dbrec = host;
+    CHECK(softnic_qp_create(nic, &qp, &qpn) == -EINVAL && strstr(softnic_error(), "host memory"));
+    qp.dbrec = (uint8_t *)device + 128;
+    NIC(softnic_qp_create(nic, &qp, &qpn));
+    CHECK(softnic_mr_register(nic, plain, 4096, 0, &key) == -EFAULT);
+    NIC(softnic_mr_register(nic, host, 4096, 0, &key));
+    softnic_destroy(nic);
+    cudaFreeHost(host);
+    cudaFree(device);
+    free(plain);
+}
+
+// ---- two processes ----
+
+struct Meeting {
+    uint32_t ready[2], key[2], done[2], error;
+    uint64_t mem[2];
+};
+
+bool await(const uint32_t *word, uint32_t value) {
+    for (int i = 0; i < 300000 && __atomic_load_n(word, __ATOMIC_ACQUIRE) < value; i++)
+        usleep(100);
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= value;
+}
+
+__global__ void wait_word(const uint64_t *word, uint64_t value, uint32_t *bad) {
+    uint64_t start, now, seen;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    do {
+        asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(seen) : "l"(word) : "memory");
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+        if (now - start > 10000000000ull) {
+            *bad = 1;
+            return;
+        }
+    } while (seen < value);
+}
+__global__ void post_one(rig::Queue q, uint32_t index, uint64_t value, uint32_t *bad) {
+    uint32_t cons = index;
+    rig::write(q, index, q.remote, true, value, 8, true);
+    rig::ring(q, index + 1);
+    if (!rig::wait(q, index + 1, &cons))
+        *bad = 1;
+}
+
+// Each writes a growing word into the other's device memory and waits for the other's.
+int rank_main(uint32_t me, const char *job, Meeting *m) {
+    softnic_attr a{};
+    a.job = job;
+    a.node = me;
+    a.nodes = 2;
+    a.engine = SOFTNIC_ENGINE_GPU;
+    a.watch = SOFTNIC_WATCH_DBR;
+    softnic *nic;
+    NIC(softnic_create(&a, &nic));
+    uint8_t *mem, *queue;
+    NIC(softnic_mem_alloc_gpu(nic, 65536, (void **)&mem));
+    NIC(softnic_mr_register(nic, mem, 65536, SOFTNIC_LOCAL_WRITE | SOFTNIC_REMOTE_WRITE, &m->key[me]));
+    m->mem[me] = (uint64_t)mem;
+    __atomic_store_n(&m->ready[me], 1, __ATOMIC_RELEASE);
+    CHECK(await(&m->ready[1 - me], 1));
+    CUDA(cudaMalloc(&queue, 65536));
+    CUDA(cudaMemset(queue, 0, 65536));
+    rig::Queue q{};
+    q.sq = queue;
+    q.dbr = (uint32_t *)(queue + 32768);
+    q.bell = (uint64_t *)(queue + 32768 + 128);
+    q.cqe = (mlx5_cqe *)(queue + 32768 + 256);
+    q.depth = 64;
+    q.rkey = m->key[1 - me];
+    q.remote = m->mem[1 - me] + 64;
+    softnic_cq_attr cq{(void *)q.cqe, 1, 1, nullptr};
+    uint32_t cqn;
+    NIC(softnic_cq_create(nic, &cq, &cqn));
+    softnic_qp_attr qp{q.sq, q.depth, q.dbr, q.bell, cqn};
+    NIC(softnic_qp_create(nic, &qp, &q.qpn));
+    NIC(softnic_qp_connect(nic, q.qpn, 1 - me, 0));
+    cudaStream_t stream;
+    CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    uint32_t *bad = flag();
+    NIC(softnic_start(nic));
+    post_one<<<1, 1, 0, stream>>>(q, 0, 0, bad);
+    CUDA(cudaStreamSynchronize(stream));
+    for (uint32_t lap = 1; lap <= 20 && !*bad; lap++) {
+        post_one<<<1, 1, 0, stream>>>(q, lap, lap, bad);
+        wait_word<<<1, 1, 0, stream>>>((const uint64_t *)(mem + 64), lap, bad);
+        CUDA(cudaStreamSynchronize(stream));
+    }
+    CHECK(*bad == 0);
+    // One deregisters while the other's kernel runs; both are told to wait for that.
+    __atomic_store_n(&m->done[me], 1, __ATOMIC_RELEASE);
+    CHECK(await(&m->done[1 - me], 1));
+    if (me == 0) {
+        NIC(softnic_mr_deregister(nic, m->key[0]));
+        __atomic_store_n(&m->done[0], 2, __ATOMIC_RELEASE);
+        CHECK(await(&m->done[1], 2));
+    } else {
+        CHECK(await(&m->done[0], 2));
+        post_one<<<1, 1, 0, stream>>>(q, 21, 99, bad);
+        CUDA(cudaStreamSynchronize(stream));
+        CHECK(*bad == 1 && softnic_qp_syndrome(nic, q.qpn) == MLX5_SYND_REMOTE_ACCESS);
+        __atomic_store_n(&m->done[1], 2, __ATOMIC_RELEASE);
+    }
+    softnic_destroy(nic);
+    return failures != 0;
+}
+
+// Before this process has a context of its own: it forks.
+void test_processes() {
+    Meeting *m =
+        (Meeting *)mmap(nullptr, sizeof *m, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    char job[64];
+    snprintf(job, sizeof job, "gic-rig-two-%d", (int)getpid());
+    pid_t pid[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        pid[i] = fork();
+        if (pid[i] == 0)
+            _exit(rank_main(i, job, m));
+    }
+    for (pid_t one : pid) {
+        int status = -1;
+        waitpid(one, &status, 0);
+        CHECK(status == 0);
+    }
+    munmap(m, sizeof *m);
+}
+
+bool any_device() {
+    const pid_t pid = fork(); // asking makes a context
+    if (pid == 0) {
+        int count = 0;
+        _exit(cudaGetDeviceCount(&count) == cudaSuccess && count > 0 ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(pid, &status, 0);
+    return status == 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    if (!any_device()) {
+        printf("gpu_engine_test: skipped: no CUDA device\n");
+        return 0;
+    }
+    const struct {
+        const char *name;
+        void (*run)();
+    } tests[] = {{"processes", test_processes}, {"hold", test_hold},       {"keys", test_keys},
+                 {"order", test_order},         {"profile", test_profile}, {"refusals", test_refusals}};
+    for (const auto &t : tests) { // processes first: it forks, which a process with a context must not
+        if (argc > 1 && strcmp(argv[1], t.name) != 0)
+            continue;
+        const int before = failures;
+        t.run();
+        printf("gpu_engine_test: %s: %s\n", t.name, failures == before ? "ok" : "failed");
+        fflush(stdout);
+    }
+    printf("gpu_engine_test: %s, %d failed\n", failures ? "failed" : "ok", failures);
+    return failures != 0;
+}

@@ -1,0 +1,214 @@
+// For the GPU engine's bench and real-time test: a NIC's queues in device memory, and the threads that post to them.
+// WQEs are made here from 16-byte stores as mini-gda's are, without its bookkeeping.
+#ifndef SOFTNIC_GPU_RIG_CUH
+#define SOFTNIC_GPU_RIG_CUH
+
+#include "minigda/mlx5/mlx5.h"
+#include "softnic.h"
+
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <vector>
+
+#define CUDA(call)                                                                                           \
+    do {                                                                                                     \
+        const cudaError_t e_ = (call);                                                                       \
+        if (e_ != cudaSuccess) {                                                                             \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e_));           \
+            exit(1);                                                                                         \
+        }                                                                                                    \
+    } while (0)
+#define NIC(call)                                                                                            \
+    do {                                                                                                     \
+        const int s_ = (call);                                                                               \
+        if (s_) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s = %d: %s\n", __FILE__, __LINE__, #call, s_, softnic_error());         \
+            exit(1);                                                                                         \
+        }                                                                                                    \
+    } while (0)
+
+namespace rig {
+
+struct Queue { // as a posting thread sees it
+    uint8_t *sq;
+    uint32_t *dbr;
+    uint64_t *bell;
+    const mlx5_cqe *cqe; // collapsed
+    uint32_t depth, qpn, lkey, rkey;
+    uint64_t local, remote; // its own slice of both
+};
+
+__device__ inline void store(void *p, uint64_t lo, uint64_t hi) {
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(lo), "l"(hi) : "memory");
+}
+__device__ inline uint64_t words(uint32_t first, uint32_t second) { return first | (uint64_t)second << 32; }
+
+// WQE `index`: an RDMA_WRITE of `bytes`, inline of `value` or (inline_ false) by pointer.
+__device__ inline void write(const Queue &q, uint32_t index, uint64_t to, bool inline_, uint64_t from,
+                             uint32_t bytes, bool signal) {
+    uint8_t *at = q.sq + (uint64_t)(index & (q.depth - 1)) * MLX5_BB;
+    store(at, words(mlx5_ctrl_word0((uint16_t)index, MLX5_OP_RDMA_WRITE, 0), mlx5_ctrl_word1(q.qpn, 3)),
+          mlx5_be32(signal ? MLX5_CTRL_CQ_UPDATE : 0));
+    store(at + 16, mlx5_be64(to), mlx5_be32(q.rkey));
+    if (inline_)
+        store(at + 32, words(mlx5_be32(bytes | MLX5_INLINE), (uint32_t)from), from >> 32);
+    else
+        store(at + 32, words(mlx5_be32(bytes), mlx5_be32(q.lkey)), mlx5_be64(from));
+}
+__device__ inline void ring(const Queue &q, uint32_t prod) {
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(q.dbr), "r"(mlx5_dbr_value(prod)) : "memory");
+    asm volatile("st.relaxed.sys.u64 [%0], %1;" ::"l"(q.bell), "l"(mlx5_doorbell_value(prod, q.qpn))
+                 : "memory");
+}
+// Index behind the last completed WQE, or ~0 after an error. cons: what it was when last looked at.
+__device__ inline uint32_t completed(const Queue &q, uint32_t cons) {
+    uint32_t tail;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(tail) : "l"(&q.cqe->wqe_counter) : "memory");
+    if (tail >> 28 == MLX5_CQE_OP_INVALID)
+        return cons;
+    if (tail >> 28 != MLX5_CQE_OP_REQ)
+        return ~0u;
+    return cons + (uint16_t)((mlx5_be32(tail) >> 16) + 1 - cons);
+}
+// Waits for WQE `end - 1`; false after an error or 10 s.
+__device__ inline bool wait(const Queue &q, uint32_t end, uint32_t *cons) {
+    uint64_t start, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    for (uint32_t polls = 0; (int32_t)(end - *cons) > 0; polls++) {
+        *cons = completed(q, *cons);
+        if (*cons == ~0u)
+            return false;
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+        if (now - start > 10000000000ull)
+            return false;
+    }
+    return true;
+}
+
+struct Setup {
+    int device = 0, peer_device = 0;
+    uint32_t qps = 1, depth = 1024, sms = 1, warps = 0;
+    bool bell_on_host = false;
+    size_t slice = 65536; // bytes of each QP, on both sides
+    softnic_writes writes = SOFTNIC_WRITES_RUNS;
+    softnic_profile profile = {};
+};
+
+// Two NICs of one process; node 0 posts to node 1.
+class Pair {
+  public:
+    explicit Pair(const Setup &s) : setup(s) {
+        static int n;
+        char job[64];
+        snprintf(job, sizeof job, "gic-rig-%d-%d", (int)getpid(), n++);
+        for (uint32_t i = 0; i < 2; i++) {
+            softnic_attr a{};
+            a.job = job;
+            a.node = i;
+            a.nodes = 2;
+            a.watch = SOFTNIC_WATCH_DBR;
+            a.engine = SOFTNIC_ENGINE_GPU;
+            a.device = i ? s.peer_device : s.device;
+            a.sms = s.sms;
+            a.warps = s.warps;
+            a.writes = s.writes;
+            a.profile = s.profile;
+            a.max_qps = s.qps + 1;
+            NIC(softnic_create(&a, &nic[i]));
+            NIC(softnic_mem_alloc_gpu(nic[i], s.slice * s.qps, (void **)&mem[i]));
+            NIC(softnic_mr_register(nic[i], mem[i], s.slice * s.qps,
+                                    SOFTNIC_LOCAL_WRITE | SOFTNIC_REMOTE_WRITE | SOFTNIC_REMOTE_READ |
+                                        SOFTNIC_REMOTE_ATOMIC,
+                                    &key[i]));
+        }
+        CUDA(cudaSetDevice(s.device));
+        const size_t n_sq = (size_t)s.qps * s.depth * MLX5_BB, lines = (size_t)s.qps * 128;
+        CUDA(cudaMalloc(&sq_, n_sq));
+        CUDA(cudaMalloc(&cq_, lines));
+        CUDA(cudaMalloc(&dbr_, lines));
+        CUDA(cudaMemset(sq_, 0xa5, n_sq));
+        CUDA(cudaMemset(cq_, 0, lines));
+        CUDA(cudaMemset(dbr_, 0, lines));
+        if (s.bell_on_host)
+            CUDA(cudaHostAlloc((void **)&bell_, lines, cudaHostAllocMapped));
+        else
+            CUDA(cudaMalloc(&bell_, lines));
+        CUDA(cudaMemset(bell_, 0, lines));
+        for (uint32_t i = 0; i < s.qps; i++) {
+            Queue q{};
+            q.sq = sq_ + (size_t)i * s.depth * MLX5_BB;
+            q.dbr = (uint32_t *)(dbr_ + i * 128);
+            q.bell = (uint64_t *)(bell_ + i * 128);
+            q.cqe = (mlx5_cqe *)(cq_ + i * 128);
+            q.depth = s.depth;
+            q.lkey = key[0];
+            q.rkey = key[1];
+            q.local = (uint64_t)mem[0] + i * s.slice;
+            q.remote = (uint64_t)mem[1] + i * s.slice;
+            uint32_t cqn;
+            softnic_cq_attr cq{(void *)q.cqe, 1, 1, nullptr};
+            NIC(softnic_cq_create(nic[0], &cq, &cqn));
+            softnic_qp_attr qp{q.sq, s.depth, q.dbr, q.bell, cqn};
+            NIC(softnic_qp_create(nic[0], &qp, &q.qpn));
+            NIC(softnic_qp_connect(nic[0], q.qpn, 1, 0));
+            queues.push_back(q);
+        }
+        CUDA(cudaMalloc(&device_queues, sizeof(Queue) * s.qps));
+        CUDA(cudaMemcpy(device_queues, queues.data(), sizeof(Queue) * s.qps, cudaMemcpyHostToDevice));
+        CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        CUDA(cudaDeviceSynchronize());
+    }
+    ~Pair() {
+        softnic_destroy(nic[0]);
+        softnic_destroy(nic[1]);
+        cudaSetDevice(setup.device);
+        cudaStreamDestroy(stream);
+        cudaFree(sq_);
+        cudaFree(cq_);
+        cudaFree(dbr_);
+        if (setup.bell_on_host)
+            cudaFreeHost(bell_);
+        else
+            cudaFree(bell_);
+        cudaFree(device_queues);
+    }
+    softnic_counters counters() {
+        softnic_counters n;
+        NIC(softnic_counters_get(nic[0], SOFTNIC_ALL_QPS, &n));
+        return n;
+    }
+    // Waits for the stream; false after 20 s, since a kernel that hangs must not hang the program.
+    bool finish() {
+        for (int i = 0; i < 2000000; i++) {
+            const cudaError_t e = cudaStreamQuery(stream);
+            if (e == cudaSuccess)
+                return true;
+            if (e != cudaErrorNotReady) {
+                fprintf(stderr, "kernel: %s\n", cudaGetErrorString(e));
+                return false;
+            }
+            usleep(10);
+        }
+        fprintf(stderr, "kernel: does not end\n");
+        return false;
+    }
+
+    Setup setup;
+    softnic *nic[2];
+    uint8_t *mem[2];
+    uint32_t key[2];
+    std::vector<Queue> queues;
+    Queue *device_queues;
+    cudaStream_t stream;
+
+  private:
+    uint8_t *sq_, *cq_, *dbr_, *bell_;
+};
+
+} // namespace rig
+
+#endif
