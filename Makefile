@@ -142,6 +142,28 @@ $(B)/cuda/gpu.o: backends/abi/gpu_cuda.cc
 	$(need_nvcc)
 	$(CXX) $(ALL_CXXFLAGS) -isystem $(CUDA_HOME)/include $(DEPS) -c $< -o $@
 
+# softnic's GPU engine, and what only a machine with a GPU can run: softnic's tests once more on that engine, the test of
+# the engine while it runs, and its bench.
+gpu_engine := $(B)/cuda/softnic/gpu_engine.o
+softnic_gpu_tests := $(foreach t,wqe queue error pace,$(B)/cuda/test/softnic_$(t)_test)
+softnic_gpu_programs := $(softnic_gpu_tests) $(B)/cuda/test/softnic_gpu_engine_test $(B)/cuda/test/softnic_gpu_engine_bench
+$(cuda_plugins): $(gpu_engine)
+cuda: $(softnic_gpu_programs)
+cuda-check: $(softnic_gpu_programs)
+$(B)/cuda/softnic/%.o: minigda/softnic/%.cu
+	$(need_nvcc)
+	$(NVCC) $(NVCCFLAGS) -MMD -MF $@.d -c $< -o $@
+$(B)/cuda/softnic/%.o: minigda/softnic/%.cc
+	$(need_nvcc)
+	$(CXX) $(ALL_CXXFLAGS) -isystem $(CUDA_HOME)/include $(DEPS) -c $< -o $@
+$(B)/cuda/softnic/%.o: minigda/softnic/%.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -DSOFTNIC_TEST_GPU $(DEPS) -c $< -o $@
+$(softnic_gpu_tests): $(B)/cuda/softnic/test_gpu.o
+$(softnic_gpu_programs): $(B)/cuda/test/softnic_%: $(B)/cuda/softnic/%.o $(gpu_engine) $(softnic_src:%.c=$(B)/obj/%.o)
+	@mkdir -p $(@D)
+	$(CXX) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
+
 # The nvshmem plugin (libnvshmem.so) is linked against nothing of NVIDIA's; beside it lie the half that holds NVSHMEM's
 # device archive and needs its host library, and a transport for that library. The wheel is in .deps, or on the machine.
 NVSHMEM_HOME ?= $(firstword $(wildcard .deps/cuda/nvidia/nvshmem) \
@@ -188,7 +210,7 @@ $(B)/cuda/nvshmem_transport_ibgda.so.3: $(B)/cuda/nvshmem_transport.o $(B)/cuda/
 dist: $(B)/gic plugins cuda ## build build/dist/: gic and the plugins, stripped, to carry to a GPU machine
 	@rm -rf $(B)/dist && mkdir -p $(B)/dist
 	cp $(B)/gic $(plugins) $(B)/dist/
-	cp $(cuda_plugins) $(nvshmem_parts) $(B)/dist/
+	cp $(cuda_plugins) $(nvshmem_parts) $(softnic_gpu_programs) $(B)/dist/
 	strip $(B)/dist/*
 	@size=$$(du -sm $(B)/dist | cut -f1); [ $$size -lt 60 ] || { echo "$(B)/dist: $$size MiB, want below 60"; exit 1; }
 	@! ls $(B)/dist | grep -E '^lib(cud|nccl[.]|nvidia|nvshmem_)' || { echo "$(B)/dist holds an NVIDIA library"; exit 1; }
