@@ -90,9 +90,6 @@ func helpText(name string) (string, *flags) {
 	case "show":
 		f, _ := newShowFlags()
 		return helpShow, f
-	case "attribute":
-		f, _ := newAttributeFlags()
-		return helpAttribute, f
 	case "report":
 		f, _ := newReportFlags()
 		return helpReport, f
@@ -114,6 +111,12 @@ func helpText(name string) (string, *flags) {
 		return helpResults, nil
 	case "trace":
 		return helpTrace, nil
+	case "predict":
+		f, _ := newPredictFlags()
+		return helpPredict, f
+	case "calibrate":
+		f, _ := newCalibrateFlags()
+		return helpCalibrate, f
 	case "doctor":
 		f, _ := newDoctorFlags()
 		return helpDoctor, f
@@ -156,7 +159,7 @@ func (a *app) help(args []string) error {
 	fmt.Fprint(a.stdout, helpTop)
 	for _, c := range commands() {
 		if !c.hidden {
-			fmt.Fprintf(a.stdout, "  %-10s %s\n", c.name, c.short)
+			fmt.Fprintf(a.stdout, "  %-9s %s\n", c.name, c.short)
 		}
 	}
 	fmt.Fprint(a.stdout, "\n`gic help COMMAND` and `gic COMMAND --help` say more.\n")

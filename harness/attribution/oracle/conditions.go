@@ -3,6 +3,7 @@ package oracle
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,10 +22,12 @@ func (q Conditions) complete(p *Platform, quantity string) Conditions {
 	out := Conditions{}
 	maps.Copy(out, q)
 	if quantity == "issue" || quantity == "put_completion" || quantity == "rtt" {
-		for _, key := range []string{"batch", "workers"} { // one operation at a time
-			if out[key] == "" {
-				out[key] = "1"
-			}
+		// One operation at a time: one WQE per doorbell, and one worker has it.
+		if out["batch"] == "" {
+			out["batch"] = "1"
+		}
+		if out["workers"] == "" && out["backend"] == "miniproxy" {
+			out["workers"] = "1"
 		}
 	}
 	if out["order"] == "auto" {
@@ -53,7 +56,7 @@ func (q Conditions) complete(p *Platform, quantity string) Conditions {
 // floorDefaults are the values that a floor's backend has for what is not given.
 var floorDefaults = map[string]Conditions{
 	"minigda":   {"order": "gpu-fence", "sharing": "exclusive", "batch": "1", "qps": "1"},
-	"miniproxy": {"handoff": "tuned", "workers": "1", "batch": "16"},
+	"miniproxy": {"handoff": "tuned", "payload": "ordered", "workers": "1", "batch": "16"},
 }
 
 // WithDefaults fills in what gic run would do where nothing is said: the floors' configuration, one thread, a
@@ -134,4 +137,26 @@ func within(value, valid string) bool {
 		}
 	}
 	return false
+}
+
+// conditionKeys are the keys that a model, a selector or a validity looks at.
+var conditionKeys = []string{
+	"active", "api", "backend", "batch", "burst", "clock", "cpu", "handoff", "inline", "inline_limit", "op", "order", "path", "pattern", "payload",
+	"processor", "qps", "queue", "queues", "role", "scope", "senders", "sharing", "size", "sms", "threads", "transport", "workers",
+}
+
+// withoutEffect are axes and keys of a run that change how something is measured, not what is expected.
+var withoutEffect = []string{
+	"depth", "iterations", "messages", "posts", "ring_depth", "ring_mode", "rings", "rounds", "signal_every", "timer_check", "warmup", "counter",
+}
+
+// Keys lists the conditions that a prediction can depend on.
+func Keys() []string { return slices.Clone(conditionKeys) }
+
+// CheckKey says what is wrong with a condition's key, nil if nothing is.
+func CheckKey(key string) error {
+	if slices.Contains(conditionKeys, key) || slices.Contains(withoutEffect, key) {
+		return nil
+	}
+	return fmt.Errorf("condition %q is not known; known: %s", key, strings.Join(conditionKeys, ", "))
 }

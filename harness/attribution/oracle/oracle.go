@@ -190,7 +190,7 @@ func (c *calc) numbers() string {
 		values[k] = v
 	}
 	for _, u := range c.out.Used {
-		values[u.As] = u.text()
+		values[u.As] = u.Text()
 	}
 	var b strings.Builder
 	s := c.out.Formula
@@ -233,7 +233,7 @@ func (p *Prediction) Explain() []string {
 		lines = append(lines, "= "+p.Numbers)
 	}
 	for _, u := range p.Used {
-		line := fmt.Sprintf("%s = %s", u.ID(), u.text())
+		line := fmt.Sprintf("%s = %s", u.ID(), u.Text())
 		if u.Source != "" {
 			line += "; " + u.Source
 		}

@@ -92,6 +92,9 @@ var constantNames = map[string]string{
 	"link": "B/s", "header": "B", "mtu": "B", "onset": "QPs", "exponent": "1",
 }
 
+// differences are the constants that may be negative.
+var differences = []string{"cqe_host", "completion", "notice"}
+
 // ID names a constant with its selector.
 func (k *Constant) ID() string {
 	if len(k.For) == 0 {
@@ -105,7 +108,8 @@ func (k *Constant) base() float64 {
 	return v
 }
 
-func (k *Constant) text() string {
+// Text is the value with its unit.
+func (k *Constant) Text() string {
 	if k.Unit == "1" || k.Unit == "x" {
 		return fmt.Sprintf("%.4g", k.Value)
 	}
@@ -262,7 +266,7 @@ func (p *Platform) check() error {
 			return fmt.Errorf("constant %s: unit %q is of %s, expected of %s", k.ID(), k.Unit, base, unit)
 		case math.IsNaN(k.Value) || math.IsInf(k.Value, 0):
 			return fmt.Errorf("constant %s: value %v is not finite", k.ID(), k.Value)
-		case k.Value < 0 && k.Name != "cqe_host" && k.Name != "notice":
+		case k.Value < 0 && !slices.Contains(differences, k.Name):
 			return fmt.Errorf("constant %s: value %v is negative", k.ID(), k.Value)
 		case k.Source == "":
 			return fmt.Errorf("constant %s has no source", k.ID())

@@ -9,7 +9,7 @@ import (
 	"gic/harness/attribution/oracle"
 )
 
-// find returns the row that a pattern "platform|table|backend key=value ...|quantity" is of; a duplicate's first print.
+// find returns the row that a pattern "platform|table|backend key=value ...|quantity" is of.
 func (d *deriver) find(pattern string) (*Row, error) {
 	part := strings.Split(pattern, "|")
 	if len(part) != 4 {
@@ -43,16 +43,20 @@ next:
 	if found == nil {
 		return nil, fmt.Errorf("there is no row %q", pattern)
 	}
-	if found.Same != "" {
-		found = d.rows[found.Same]
-	}
 	return found, nil
+}
+
+// canonical is the identifier of a row's first print.
+func canonical(r *Row) string {
+	if r.Same != "" {
+		return r.Same
+	}
+	return r.ID
 }
 
 // deriver makes the constants of a platform from rows. Every value comes through the identifiers that the
 // constant then lists, so that nothing of a row gets in unseen.
 type deriver struct {
-	rows map[string]*Row
 	list []*Row
 	p    *oracle.Platform
 	errs []string
@@ -74,7 +78,7 @@ func (d *deriver) from(name string, selector sel, unit, how string, when valid, 
 			d.errs = append(d.errs, fmt.Sprintf("%s: %v", name, err))
 			return
 		}
-		values[i], ids[i] = r.Base(), r.ID
+		values[i], ids[i] = r.Base(), canonical(r)
 		at := r.Where
 		if r.Platform != d.p.Name {
 			at += " (" + r.Platform + ")"
@@ -155,14 +159,11 @@ func Derive(platform string, rows []*Row) (*oracle.Platform, error) {
 		return nil, fmt.Errorf("no recipe for platform %q", platform)
 	}
 	a := abouts[platform]
-	d := &deriver{rows: map[string]*Row{}, p: &oracle.Platform{
+	d := &deriver{p: &oracle.Platform{
 		Schema: oracle.Schema, Name: platform, About: a.About, Conditions: a.Conditions, NIC: "mlx5", Device: "cuda",
 		Source: Paper + ": its tables, with the arithmetic at each constant",
 	}}
 	d.list = rows
-	for _, r := range rows {
-		d.rows[r.ID] = r
-	}
 	recipe(d)
 	if d.errs != nil {
 		return nil, fmt.Errorf("derive %s: %s", platform, strings.Join(d.errs, "; "))

@@ -1,0 +1,207 @@
+package calibrate
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+// operations fits the single operations of the floors in one system: issue by ordering or hand-off, segments, the
+// doorbell-to-CQE time, the fetch of a payload, and the part of it after which the peer sees the word.
+func (f *fit) operations() {
+	var points []*Point
+	for _, q := range []string{"issue", "put_completion", "rtt"} {
+		for _, backend := range []string{"minigda", "miniproxy"} {
+			for _, p := range f.where(q, "backend", backend) {
+				if b := p.num("batch"); q == "issue" && backend == "minigda" && b != 1 {
+					continue // issue with more WQEs per doorbell is what rates are fitted from
+				}
+				if backend == "minigda" && p.Conditions["sharing"] != "" && p.Conditions["sharing"] != "exclusive" {
+					continue
+				}
+				points = append(points, p)
+			}
+		}
+	}
+	if len(points) == 0 {
+		f.refuse("issue, cqe: there are no records of the workload op with minigda or miniproxy")
+		return
+	}
+	var s system
+	known := f.knownWorker()
+	hasGDA := slices.ContainsFunc(points, func(p *Point) bool {
+		return p.Quantity == "put_completion" && p.Conditions["backend"] == "minigda"
+	})
+	var used []*Point
+	for _, p := range points {
+		proxy := p.Conditions["backend"] == "miniproxy"
+		if proxy && (!hasGDA || math.IsNaN(known)) && p.Quantity != "issue" {
+			continue
+		}
+		terms, value, ok := f.equation(p, known)
+		if ok {
+			s.add(value, terms)
+			used = append(used, p)
+		}
+	}
+	x, ok := s.solve()
+	if !ok {
+		f.refuse("issue, cqe: %d points do not determine %d constants (%s); more sizes, orders or inline=on|off are needed", len(s.rows), len(s.names), strings.Join(s.names, ", "))
+		return
+	}
+	if x.rms > tooFar {
+		f.refuse("issue, cqe: the model does not describe the %d points, it is off by %.0f %% (root mean square), at most %.0f %% are taken", x.n, 100*x.rms, 100*tooFar)
+		return
+	}
+	f.keepOperations(x, used, hasGDA, known)
+}
+
+// knownWorker is post + wr as fitted from the rates, NaN without.
+func (f *fit) knownWorker() float64 {
+	sum, n := 0.0, 0
+	for _, k := range f.Platform.Constants {
+		if k.Name == "post" || k.Name == "wr" {
+			sum += k.Value * 1e-9
+			n++
+		}
+	}
+	if n != 2 {
+		return math.NaN()
+	}
+	return sum
+}
+
+// equation of a point: which unknowns its value is the sum of.
+func (f *fit) equation(p *Point, worker float64) (terms map[string]float64, value float64, ok bool) {
+	q := p.Conditions
+	terms, value = map[string]float64{}, p.Value
+	pointer := !inlined(p)
+	variant := "handoff=" + q["handoff"]
+	issue := variant
+	if q["backend"] == "minigda" {
+		issue = "order=" + q["order"] + ",inline=" + map[bool]string{true: "off", false: "on"}[pointer]
+	} else if q["payload"] != "" {
+		issue += ",payload=" + q["payload"]
+	}
+	terms["issue "+q["backend"]+" "+issue] = 1
+	if q["backend"] == "minigda" && !pointer {
+		if n := math.Ceil((p.num("size")+4)/16) - 1; n > 0 {
+			terms["segment"] = n
+		}
+	}
+	if p.Quantity == "issue" {
+		return terms, value, true
+	}
+	if p.Quantity == "rtt" {
+		value /= 2
+		terms["arrive"] = 1
+	} else {
+		terms["cqe"] = 1
+	}
+	if pointer {
+		if p.num("size") > smallest {
+			return nil, 0, false // its time on the link is in it
+		}
+		terms["fetch"] = 1
+	}
+	if q["backend"] == "miniproxy" {
+		value -= worker
+		terms[map[string]string{"rtt": "notice ", "put_completion": "completion "}[p.Quantity]+variant] = 1
+	}
+	return terms, value, value > 0
+}
+
+// smallest is the largest payload by pointer that a latency counts as a small message of.
+const smallest = 64
+
+// inlined says whether the payload was in the WQE.
+func inlined(p *Point) bool {
+	switch p.Conditions["inline"] {
+	case "on":
+		return true
+	case "off":
+		return false
+	}
+	limit := p.num("inline_limit")
+	if math.IsNaN(limit) {
+		limit = 28
+	}
+	return p.num("size") <= limit
+}
+
+// selects says whether a point's issue time is that of the selector.
+func selects(selector map[string]string, p *Point) bool {
+	for key, value := range selector {
+		got := p.Conditions[key]
+		if key == "inline" {
+			got = map[bool]string{true: "on", false: "off"}[inlined(p)]
+		}
+		if got != value {
+			return false
+		}
+	}
+	return true
+}
+
+func (f *fit) keepOperations(x *solution, points []*Point, hasGDA bool, worker float64) {
+	quality := x.quality()
+	of := func(match func(*Point) bool) map[string]string {
+		var list []*Point
+		for _, p := range points {
+			if match(p) {
+				list = append(list, p)
+			}
+		}
+		return map[string]string{"size": sampled(list, "size")}
+	}
+	all := func(*Point) bool { return true }
+	for _, name := range slices.Sorted(maps.Keys(x.value)) {
+		v, d := x.value[name], x.deviation[name]
+		words := strings.Fields(name)
+		if strings.HasPrefix(name, "issue ") {
+			if v <= 0 {
+				f.refuse("issue of %s %s: the fit gives %.3g s, which is no time", words[1], words[2], v)
+				continue
+			}
+			selector := map[string]string{"backend": words[1]}
+			for _, kv := range strings.Split(words[2], ",") {
+				key, value, _ := strings.Cut(kv, "=")
+				selector[key] = value
+			}
+			f.add("issue", selector, v, d, "", quality, of(func(p *Point) bool { return selects(selector, p) }))
+			continue
+		}
+		switch words[0] {
+		case "segment", "cqe", "fetch":
+			if v <= 0 {
+				f.refuse("%s: the fit gives %.3g s, which is no time", words[0], v)
+				continue
+			}
+			as := map[string]string{"segment": "issue_segment", "cqe": "cqe", "fetch": "fetch"}[words[0]]
+			f.add(as, nil, v, d, "", quality, of(all))
+		case "arrive":
+			if cqe := x.value["cqe"]; cqe > 0 && v > 0 {
+				f.add("arrive", nil, v/cqe, d/cqe, "half a round trip less issue, over cqe", quality, of(all))
+			} else {
+				f.refuse("arrive: the fit gives %.3g s of %.3g s", v, cqe)
+			}
+		case "completion", "notice":
+			key, value, _ := strings.Cut(words[1], "=")
+			f.add(words[0], map[string]string{"backend": "miniproxy", key: value}, v, d, "what remains beside the worker", quality,
+				of(func(p *Point) bool { return p.Conditions["backend"] == "miniproxy" }))
+		}
+	}
+	if !hasGDA {
+		f.refuse("cqe, arrive, fetch: there is no put_completion of minigda, which alone tells them from a proxy's worker")
+	}
+	if _, segments := x.value["segment"]; !segments {
+		f.refuse("issue_segment: there is no issue with more than 12 bytes of inline payload")
+	}
+	if _, fetch := x.value["fetch"]; !fetch && hasGDA {
+		f.refuse("fetch: there is no put_completion with inline=off and at most %d bytes", smallest)
+	}
+	if math.IsNaN(worker) && slices.ContainsFunc(f.points, func(p *Point) bool { return p.Conditions["backend"] == "miniproxy" && p.Quantity == "put_completion" }) {
+		f.refuse("completion, notice of miniproxy: its worker's post and wr are not known")
+	}
+}
