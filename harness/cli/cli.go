@@ -40,6 +40,7 @@ func commands() []command {
 		{name: "run", short: "measure: run the same work over several backends, side by side", run: (*app).run},
 		{name: "list", short: "what there is: workloads, backends, suites, NIC profiles, models", run: (*app).list},
 		{name: "show", short: "print recorded results again, as a table or for other tools", run: (*app).show},
+		{name: "attribute", short: "say how much of a gap is a choice of the mechanism and how much is library", run: (*app).attribute},
 		{name: "report", short: "write recorded results as one HTML file: tables, plots, method, data", run: (*app).report},
 		{name: "import", short: "take the results of other tools as rows to compare with", run: (*app).importResults},
 		{name: "export", short: "write recorded results for benchstat, Prometheus, Perfetto, spreadsheets", run: (*app).export},

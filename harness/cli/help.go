@@ -90,6 +90,9 @@ func helpText(name string) (string, *flags) {
 	case "show":
 		f, _ := newShowFlags()
 		return helpShow, f
+	case "attribute":
+		f, _ := newAttributeFlags()
+		return helpAttribute, f
 	case "report":
 		f, _ := newReportFlags()
 		return helpReport, f
@@ -159,7 +162,7 @@ func (a *app) help(args []string) error {
 	fmt.Fprint(a.stdout, helpTop)
 	for _, c := range commands() {
 		if !c.hidden {
-			fmt.Fprintf(a.stdout, "  %-9s %s\n", c.name, c.short)
+			fmt.Fprintf(a.stdout, "  %-10s %s\n", c.name, c.short)
 		}
 	}
 	fmt.Fprint(a.stdout, "\n`gic help COMMAND` and `gic COMMAND --help` say more.\n")
