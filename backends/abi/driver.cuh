@@ -78,6 +78,13 @@ class Inputs {
             note("input \"%s\" is above 4294967295", key);
         return (uint32_t)v;
     }
+    // As u32, 0 where the workload has no such input.
+    uint32_t optional_u32(const char *key) {
+        for (uint32_t i = 0; i < run_->arg_count; i++)
+            if (strcmp(run_->args[i].key, key) == 0)
+                return u32(key);
+        return 0;
+    }
     template <class T> const T *table(const char *name, size_t *count_p) {
         for (uint32_t i = 0; i < run_->blob_count; i++) {
             if (strcmp(run_->blobs[i].name, name) != 0)
@@ -306,6 +313,14 @@ int drive(H h, const struct gic_run *run, Results &results, P prepare, D done, G
         return fail(-ENOTSUP, "%s: threads=%u is not a positive multiple of the %u lanes of a warp", W::name,
                     in.threads, h.lanes);
     uint32_t agents = in.agents ? in.agents : in.threads / h.lanes;
+    // Which multiprocessor a workload's agent 0 is to run on, as Gpu::placement.
+    const uint32_t placement = in.optional_u32("placement");
+    if (int rc = in.check())
+        return rc;
+    if (gpu)
+        gpu->placement = placement;
+    else if (placement)
+        return fail(-ENOTSUP, "placement=%u: needs a CUDA device", placement);
     if (int rc = prepare(agents, h))
         return rc;
     int rc;

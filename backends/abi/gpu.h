@@ -62,6 +62,8 @@ class Gpu {
     void set_sharers(uint32_t ranks) { sharers_ = ranks; } // ranks of this case on this device, at least 1
 
     GpuShape shape{}; // of the last launch
+    // Where the next launches put agent 0: 0 leaves it to the device, n is multiprocessor n - 1.
+    uint32_t placement = 0;
 
   protected:
     Gpu() = default;

@@ -4,6 +4,9 @@
 // until every multiprocessor has one; a thread agent (lanes 1) has its warp to itself, the other 31 lanes leave
 // at once. So up to as many agents as multiprocessors each have one of their own (the paper's "SMs" column equals
 // its agents), and more share them as warps, never as diverging threads of one warp.
+//
+// Which multiprocessor agent 0 has is the device's choice, or with Gpu::placement that of the caller: then there is a
+// block on every multiprocessor, and those that have agents are counted from the one that is asked for.
 #ifndef GIC_ABI_KERNEL_CUH
 #define GIC_ABI_KERNEL_CUH
 
@@ -20,22 +23,53 @@ struct KernelReport {
     int32_t *status;
     uint32_t *multiprocessor;
     volatile uint32_t *stop;
+    uint32_t blocks; // that have agents
+    // With a placement: a word per block of the launch, 1 where a block has its multiprocessor's, and one that counts
+    // the blocks that have looked. All zero at first; nullptr without a placement.
+    uint32_t *claims;
+    uint32_t first; // multiprocessor that agent 0 is to have
 };
+
+GIC_DEVICE uint32_t multiprocessor() {
+    uint32_t sm;
+    asm("mov.u32 %0, %%smid;" : "=r"(sm));
+    return sm;
+}
+
+// Which of the launch's blocks this one is, counted from the multiprocessor that is asked for. A block whose
+// multiprocessor has another one (an engine may fill one) takes what is left over when all have looked.
+GIC_DEVICE uint32_t placed_block(const KernelReport &r, const Env &env) {
+    __shared__ uint32_t place;
+    if (threadIdx.x == 0) {
+        uint32_t *claims = r.claims, *looked = r.claims + gridDim.x, at = multiprocessor() % gridDim.x;
+        const bool own = atomicExch(&claims[at], 1u) == 0;
+        __threadfence();
+        atomicAdd(looked, 1u);
+        if (!own) {
+            for (Spin spin(env); load_acquire<Scope::device>(looked) < gridDim.x;)
+                if (spin.failed())
+                    break; // the kernel's own waits will say why
+            for (at = 0; at < gridDim.x && atomicExch(&claims[at], 1u) != 0;)
+                at++;
+        }
+        place = (at + gridDim.x - r.first) % gridDim.x;
+    }
+    __syncthreads();
+    return place;
+}
 
 } // namespace gic
 
 template <class W, class H>
 __global__ void gic_kernel(const __grid_constant__ H h, const __grid_constant__ typename W::Params p,
                            uint32_t agents, gic::KernelReport report) {
+    const uint32_t block = report.claims ? gic::placed_block(report, h.env) : blockIdx.x;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const gic::Self self{warp * gridDim.x + blockIdx.x, agents, h.lanes == 1 ? 0 : lane, h.lanes};
-    if (self.agent >= agents || lane >= h.lanes)
+    const gic::Self self{warp * report.blocks + block, agents, h.lanes == 1 ? 0 : lane, h.lanes};
+    if (block >= report.blocks || self.agent >= agents || lane >= h.lanes)
         return;
-    if (self.agent == 0 && self.lane == 0) {
-        uint32_t sm;
-        asm("mov.u32 %0, %%smid;" : "=r"(sm));
-        *report.multiprocessor = sm;
-    }
+    if (self.agent == 0 && self.lane == 0)
+        *report.multiprocessor = gic::multiprocessor();
     int rc = W::template kernel<H>(h, self, p);
     if (rc == gic::OK) {
         typename H::Agent agent(h, self);
@@ -64,7 +98,11 @@ template <class K> int gpu_shape(Gpu &gpu, K kernel, uint32_t agents, uint32_t l
     int per_sm = 0;
     if (s.threads <= (uint32_t)attr.maxThreadsPerBlock)
         GIC_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, (int)s.threads, 0));
-    if ((uint32_t)per_sm * gpu.multiprocessors() < s.blocks * gpu.sharers())
+    if (gpu.placement > gpu.multiprocessors())
+        return fail(-ENOTSUP, "placement=%u: one %s has %u multiprocessors", gpu.placement,
+                    gpu.name().c_str(), gpu.multiprocessors());
+    const uint32_t launched = gpu.placement ? gpu.multiprocessors() : s.blocks;
+    if ((uint32_t)per_sm * gpu.multiprocessors() < launched * gpu.sharers())
         return fail(
             -ENOTSUP,
             "%u agents of this kernel (%u registers per thread) and those of %u ranks are not resident at "
@@ -81,8 +119,15 @@ int launch_agents(Gpu &gpu, const H &h, const typename W::Params &p, uint32_t ag
     if (int rc = gpu_shape(gpu, gic_kernel<W, H>, agents, h.lanes, &shape))
         return rc;
     Arena mem(&gpu);
-    KernelReport report{mem.array<int32_t>(agents), mem.array<uint32_t>(1), gpu.arm()};
-    gic_kernel<W, H><<<shape.blocks, shape.threads, 0, (cudaStream_t)gpu.stream()>>>(h, p, agents, report);
+    KernelReport report{
+        mem.array<int32_t>(agents), mem.array<uint32_t>(1), gpu.arm(), shape.blocks, nullptr, 0};
+    uint32_t blocks = shape.blocks;
+    if (gpu.placement) {
+        blocks = gpu.multiprocessors();
+        report.claims = mem.array<uint32_t>(blocks + 1);
+        report.first = gpu.placement - 1;
+    }
+    gic_kernel<W, H><<<blocks, shape.threads, 0, (cudaStream_t)gpu.stream()>>>(h, p, agents, report);
     GIC_CUDA(cudaGetLastError());
     if (int rc = gpu.wait(stop, h.env.timeout_ns))
         return rc;
@@ -95,6 +140,9 @@ int launch_agents(Gpu &gpu, const H &h, const typename W::Params &p, uint32_t ag
             worst = i;
     if (int rc = status[worst])
         return fail(rc, "device thread %u: %s", worst, status_text(rc));
+    if (gpu.placement && shape.multiprocessor != report.first)
+        return fail(-ENOTSUP, "placement=%u: no block came to multiprocessor %u, agent 0 ran on %u",
+                    gpu.placement, report.first, shape.multiprocessor);
     return OK;
 }
 

@@ -4,7 +4,6 @@
 #include "miniproxy/proxy.cuh"
 
 #include "workloads/alltoall/alltoall.cuh"
-#include "workloads/caller/caller_launch.cuh"
 #include "workloads/conform/conform.cuh"
 #include "workloads/moe/moe.cuh"
 #include "workloads/op/op.cuh"
@@ -12,6 +11,11 @@
 
 #define GIC_JOIN_(a, b) a##b
 #define GIC_JOIN(a, b) GIC_JOIN_(a, b)
+// caller launches kernels of its own.
+#define GIC_LAUNCHES_caller 1
+#if GIC_JOIN(GIC_LAUNCHES_, GIC_WORKLOAD)
+#include "workloads/caller/caller_launch.cuh"
+#endif
 using workload = GIC_JOIN(GIC_WORKLOAD, _workload);
 
 #define GIC_KERNEL(handoff)                                                                                  \

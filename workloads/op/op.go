@@ -72,6 +72,7 @@ func (Workload) Axes() []workloads.Axis {
 		key("posts", "256", "1..32768", "back-to-back operations per issue round; below the queue depth"),
 		key("rounds", "20", "1..10000", "issue rounds"),
 		key("responder_delay", "0", "0..1000000", "ns that rank 1 waits before it answers"),
+		key("placement", "0", "0..1024", "multiprocessor that the posting thread runs on, on a CUDA device, from 1; 0: where the device puts it"),
 		key("timer_check", "50", "0..100000", "echoes of the timer check; 0 leaves it out"),
 	}
 }
@@ -84,6 +85,7 @@ type job struct {
 	iterations, warmup      int
 	posts, rounds           int
 	delay, delayed          int
+	placement               int
 	bytes                   uint64
 	barrier                 window.Words
 	request, reply, counter window.Words
@@ -112,6 +114,7 @@ func (Workload) Prepare(p workloads.Point, ranks int, seed uint64) (workloads.Jo
 		{"rounds", 1, 10000, &j.rounds},
 		{"responder_delay", 0, 1e6, &j.delay},
 		{"timer_check", 0, 1e5, &j.delayed},
+		{"placement", 0, 1024, &j.placement},
 	} {
 		if *a.value, err = p.Within(a.axis, a.low, a.high); err != nil {
 			return nil, fmt.Errorf("op: %w", err)
@@ -165,14 +168,18 @@ func (j *job) Needs() backends.Caps {
 	return need
 }
 
-// Run gives the kernel's inputs; they are the same for every rank.
-func (j *job) Run(int) (backends.Run, error) {
+// Run gives the kernel's inputs; they are the same for every rank, but for the placement, which is the initiator's.
+func (j *job) Run(rank int) (backends.Run, error) {
 	args := j.point.Args(j.seed)
+	placement := 0
+	if rank == 0 {
+		placement = j.placement
+	}
 	for key, v := range map[string]uint64{
 		"op": uint64(j.op), "bytes": uint64(j.size),
 		"posts": uint64(j.posts), "rounds": uint64(j.rounds), "warm_rounds": warmRounds,
 		"iterations": uint64(j.iterations), "warmup": uint64(j.warmup), "delayed": uint64(j.delayed),
-		"delay_ns": uint64(j.delay), "check_ns": uint64(math.Round(checkDelay * 1e9)),
+		"placement": uint64(placement), "delay_ns": uint64(j.delay), "check_ns": uint64(math.Round(checkDelay * 1e9)),
 		"src": j.source.Offset, "dst": j.target.Offset, "stride": j.target.Stride, "slots": uint64(j.target.Count),
 		"barrier": j.barrier.Offset, "request": j.request.Offset, "reply": j.reply.Offset, "counter": j.counter.Offset,
 	} {

@@ -90,6 +90,18 @@ func TestPrepareErrors(t *testing.T) {
 	}
 }
 
+// The initiator alone is placed: the responder must not land beside it.
+func TestPlacement(t *testing.T) {
+	job := worktest.Prepare(t, Workload{}, 3, "placement", "7")
+	for rank, want := range []string{"7", "0", "0"} {
+		run, err := job.Run(rank)
+		if err != nil || run.Args["placement"] != want {
+			t.Errorf("rank %d: placement %q, expected %s (%v)", rank, run.Args["placement"], want, err)
+		}
+	}
+	worktest.Errors(t, Workload{}, 2, "placement=1025 is not allowed", "placement", "1025")
+}
+
 func TestSummarize(t *testing.T) {
 	job := worktest.Prepare(t, Workload{}, 2, small("op", "put")...)
 	summarize := func(delayed float64, hz ...float64) workloads.Summary {

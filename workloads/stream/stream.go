@@ -32,6 +32,7 @@ func (l Limits) Axes() []workloads.Axis {
 		key("threads", "1", "1..65536", "device threads of a sending rank"),
 		key("messages", l.Messages, "1..10000000", "messages per thread, timed"),
 		key("warmup", l.Warmup, "0..10000000", "messages per thread before, not timed"),
+		key("placement", "0", "0..1024", "multiprocessor of the first thread on a CUDA device, from 1, the others on those behind it; 0: where the device puts them"),
 		key("pattern", "pair", "pair|all", "pair: each even rank sends to the next one; all: every rank to the next one"),
 	}
 }
@@ -43,6 +44,7 @@ type Job struct {
 	seed                            uint64
 	point                           workloads.Point
 	size, threads, messages, warmup int
+	placement                       int
 	slots                           int // per thread
 	all                             bool
 	bytes                           uint64
@@ -87,6 +89,7 @@ func (j *Job) parse() error {
 		{"threads", 1, 65536, &j.threads},
 		{"messages", 1, 1e7, &j.messages},
 		{"warmup", 0, 1e7, &j.warmup},
+		{"placement", 0, 1024, &j.placement},
 	} {
 		v, err := p.Within(a.axis, a.low, a.high)
 		if err != nil {
@@ -126,9 +129,9 @@ func (j *Job) Needs() backends.Caps {
 func (j *Job) Run(rank int) (backends.Run, error) {
 	args := j.point.Args(j.seed)
 	peer, sends := j.peer(rank)
-	args["sends"] = "0"
+	args["sends"], args["placement"] = "0", "0"
 	if sends {
-		args["sends"] = "1"
+		args["sends"], args["placement"] = "1", strconv.Itoa(j.placement)
 	}
 	for key, v := range map[string]uint64{
 		"peer": uint64(peer), "threads": uint64(j.threads), "bytes": uint64(j.size),
