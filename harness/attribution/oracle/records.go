@@ -38,6 +38,11 @@ func CaseConditions(c *record.Case) Conditions {
 	}
 	if c.Workload == "op" {
 		q["threads"] = "1"
+		for k, v := range floorDefaults[c.Backend] { // an imported row names what differs from the floor's default
+			if q[k] == "" || q[k] == "auto" {
+				q[k] = v
+			}
+		}
 	}
 	if q["sms"] == "" {
 		q["sms"] = q["threads"]
