@@ -58,6 +58,7 @@ shown one after the other; a folder without run.jsonl stands for the runs in its
   $ gic show results/local
   $ gic show results/local --format csv
   $ gic show results/local/cx7/run.jsonl --format nccl-tests
+  $ gic show results/local --platform P-IB
 
 csv is one line per case and metric, every key of the case a column.
 `

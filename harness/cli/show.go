@@ -8,11 +8,16 @@ import (
 	"gic/harness/report"
 )
 
-type showFlags struct{ format oneOf }
+type showFlags struct {
+	format   oneOf
+	platform string
+}
 
 func newShowFlags() (*flags, *showFlags) {
 	f, s := newFlags("show"), &showFlags{format: oneOf{"table", report.Formats()}}
-	f.group("Flags").Var(&s.format, "format", "how results are printed")
+	g := f.group("Flags")
+	g.Var(&s.format, "format", "how results are printed")
+	g.StringVar(&s.platform, "platform", "", "with a column of what gic predict expects of platform `NAME|FILE`")
 	return f, s
 }
 
@@ -34,6 +39,11 @@ func (a *app) show(args []string) error {
 	// The records are read once and stay: collecting less often saves a third of the time of a large run.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	rep := report.New()
+	if s.platform != "" {
+		if err := expect(rep, s.platform); err != nil {
+			return err
+		}
+	}
 	for _, file := range files {
 		if err := addRun(rep.AddAt, file, report.ReadFile(file)); err != nil {
 			return err

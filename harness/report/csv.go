@@ -67,10 +67,14 @@ func (r *Report) renderCSV(out io.Writer, _ int) error {
 	for i, name := range names {
 		at[name] = i
 	}
-	if err := w.Write(slices.Concat(names, valueColumns)); err != nil {
+	more := []string{}
+	if r.expect != nil {
+		more = []string{"expected", "no_prediction"}
+	}
+	if err := w.Write(slices.Concat(names, valueColumns, more)); err != nil {
 		return err
 	}
-	line := make([]string, len(names)+len(valueColumns))
+	line := make([]string, len(names)+len(valueColumns)+len(more))
 	for _, u := range r.runs {
 		id := ""
 		if u.header != nil {
@@ -91,6 +95,9 @@ func (r *Report) renderCSV(out io.Writer, _ int) error {
 						}
 						wrote = true
 						copy(line[len(names):], c.values(m, id))
+						if r.expect != nil {
+							copy(line[len(names)+len(valueColumns):], c.expectedValues())
+						}
 						if err := w.Write(line); err != nil {
 							return err
 						}
@@ -132,6 +139,15 @@ func (c *cell) values(m *comparison, run string) []string {
 	add(string(m.class), strconv.FormatBool(w.checked), strconv.FormatBool(c.best))
 	add(per(c.ratio(), have), per(c.gap(), have), w.warningText(), run)
 	return v
+}
+
+// expectedValues are the columns of an expectation.
+func (c *cell) expectedValues() []string {
+	v, none := c.expectation()
+	if math.IsNaN(v) {
+		return []string{"", none}
+	}
+	return []string{strconv.FormatFloat(v, 'g', -1, 64), ""}
 }
 
 // missingText says that a metric is not there in process runs that are ok.

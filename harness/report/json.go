@@ -50,6 +50,8 @@ type jsonMetric struct {
 	Best     bool            `json:"best_floor"`
 	Ratio    *float64        `json:"ratio,omitempty"`
 	Gap      *float64        `json:"gap,omitempty"`
+	Expected *float64        `json:"expected,omitempty"`
+	None     string          `json:"no_prediction,omitempty"`
 }
 
 // renderJSON writes one object; each case stands on a line of its own.
@@ -135,5 +137,7 @@ func (c *cell) json(m *comparison) jsonMetric {
 		j.P90, j.P99 = finite(c.p90), finite(c.p99)
 	}
 	j.Ratio, j.Gap = finite(c.ratio()), finite(c.gap())
+	expected, none := c.expectation()
+	j.Expected, j.None = finite(expected), none
 	return j
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -72,9 +73,13 @@ func (u *run) renderMarkdown(w io.Writer) {
 
 func (s *section) markdownTable(n *notes) string {
 	t := table.NewWriter()
-	t.AppendHeader(table.Row{"point", "metric", "row", "nic/dev", "median", "range", "p99", "ratio", "gap", "n", "check"})
+	header := table.Row{"point", "metric", "row", "nic/dev", "median", "range", "p99", "ratio", "gap", "n", "check"}
+	if n.expects {
+		header = slices.Insert(header, expectedColumn+2, any("expected"))
+	}
+	t.AppendHeader(header)
 	var configs []table.ColumnConfig
-	for i := 5; i <= 10; i++ {
+	for i := 5; i < len(header); i++ {
 		configs = append(configs, table.ColumnConfig{Number: i, Align: text.AlignRight})
 	}
 	t.SetColumnConfigs(configs)

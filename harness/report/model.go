@@ -57,6 +57,7 @@ type cell struct {
 	unmerged           string // why the samples of the process runs could not be put together
 	best               bool
 	base               *cell // the best floor that it may be compared with, nil if there is none
+	expected           *Expectation
 }
 
 // ratio is the cell's value over that of the best floor, NaN without one.
@@ -140,7 +141,7 @@ func (w *row) cell(name string, thin bool) *cell {
 				continue
 			}
 			if len(p50) == 0 {
-				c.min, c.max = v.min, v.max
+				c.min, c.max, c.expected = v.min, v.max, v.expected
 			}
 			c.min, c.max = min(c.min, v.min), max(c.max, v.max)
 			c.ops += v.n

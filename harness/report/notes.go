@@ -15,7 +15,8 @@ type notes struct {
 	list []*note
 	byID map[string]*note
 	// silent are warning codes that every measured row carries: they are said once on top instead.
-	silent map[string]bool
+	silent  map[string]bool
+	expects bool // tables have the column expected
 }
 
 type note struct {
@@ -26,7 +27,7 @@ type note struct {
 }
 
 func newNotes(u *run) *notes {
-	n := &notes{byID: map[string]*note{}, silent: map[string]bool{}}
+	n := &notes{byID: map[string]*note{}, silent: map[string]bool{}, expects: u.of.expect != nil}
 	measured := 0
 	carry := map[string]int{}
 	for _, w := range u.rows {

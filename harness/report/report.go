@@ -47,6 +47,9 @@ type Report struct {
 	rawBytes int
 	intern   map[string]string
 	maps     map[string][]map[string]string // see shared
+	// What records are expected to say; nil if nobody asked. See Expect.
+	expect       func(c *record.Case, metric string) Expectation
+	expectedFrom string
 }
 
 // run is the cases of one header.
@@ -109,6 +112,7 @@ type value struct {
 	mean                    float64
 	min, p50, p90, p99, max float64
 	raw                     *rawSamples // nil where there is one sample, or where raw samples are not kept
+	expected                *Expectation
 }
 
 // rawSamples are what percentiles over process runs are made of.
@@ -311,6 +315,10 @@ func (r *Report) sample(c *record.Case) sample {
 			mean: m.Mean,
 		}
 		r.keep(&s.values[i], m)
+		if r.expect != nil {
+			e := r.expect(c, m.Name)
+			s.values[i].expected = &e
+		}
 	}
 	for _, w := range c.Warnings {
 		s.warnings = append(s.warnings, workloads.Warning{Code: r.own(w.Code), Text: r.own(w.Text)})

@@ -20,10 +20,19 @@ import (
 // The columns of a table.
 var columns = []string{"", "nic/dev", "median", "range", "p99", "ratio", "gap", "n", "check"}
 
+// expectedColumn is where the column expected stands, if there is one.
+const expectedColumn = 3
+
+// columnNames are the columns of this report's tables.
+func (r *Report) columnNames() []string {
+	if r.expect == nil {
+		return columns
+	}
+	return slices.Insert(slices.Clone(columns), expectedColumn, "expected")
+}
+
 const (
 	whereColumn = 1
-	rangeColumn = 3
-	checkColumn = 8
 	minLabel    = 18 // narrowest first column, but for absurd numbers
 	chunkLines  = 512
 	placeholder = "\x01" // marks a line that is replaced by one over the full width
@@ -82,10 +91,11 @@ func (u *run) renderTable(w io.Writer, width int) {
 		measured = measured || len(tables[i]) > 0
 	}
 	gutter := 2 // spaces between columns
-	widths, fits := columnWidths(tables, width, gutter)
+	names := u.of.columnNames()
+	widths, fits := columnWidths(tables, names, width, gutter)
 	if !fits {
 		gutter = 1
-		widths, _ = columnWidths(tables, width, gutter)
+		widths, _ = columnWidths(tables, names, width, gutter)
 	}
 	for i, s := range sections {
 		fmt.Fprintln(w)
@@ -94,7 +104,7 @@ func (u *run) renderTable(w io.Writer, width int) {
 		for _, l := range keys {
 			writeWrapped(w, l, width, "  ", "    ")
 		}
-		writeLines(w, tables[i], labels, widths, gutter)
+		writeLines(w, tables[i], names, labels, widths, gutter)
 		for _, l := range s.reach() {
 			writeWrapped(w, l, width, "  ", "      ")
 		}
@@ -118,10 +128,14 @@ func (u *run) renderTable(w io.Writer, width int) {
 
 // legend says what the columns are.
 func (u *run) legend() []string {
-	return []string{
+	lines := []string{
 		"* best verified floor (minigda, miniproxy) of the same point, NIC and device; ratio and gap are to its median",
 		"median, range: over process runs (n), of each one's median; p99: " + u.percentiles() + "; check: the payload",
 	}
+	if u.of.expect != nil {
+		lines = append(lines, "expected: "+u.of.expectedFrom+"; -: no prediction, csv and json say why")
+	}
+	return lines
 }
 
 // percentiles says what p90 and p99 are of.
@@ -214,6 +228,9 @@ func (c *cell) line(m *comparison, u unit, n *notes) line {
 		}
 	}
 	t[7] = strings.TrimSpace(c.check() + " " + refText(n.of(w, c, m)))
+	if n.expects {
+		l.cells = slices.Insert(l.cells, expectedColumn-1, c.expectedText(u))
+	}
 	return l
 }
 
@@ -317,9 +334,9 @@ func (s *section) everywhereSkipped(n *notes) []string {
 
 // columnWidths are the widths of all columns: what the others need, and for the first one what is left. fits
 // says that no label is longer than that.
-func columnWidths(tables [][]line, width, gutter int) (widths []int, fits bool) {
-	widths = make([]int, len(columns))
-	for i, name := range columns {
+func columnWidths(tables [][]line, names []string, width, gutter int) (widths []int, fits bool) {
+	widths = make([]int, len(names))
+	for i, name := range names {
 		widths[i] = textWidth(name)
 	}
 	seen := map[*row]bool{}
@@ -342,7 +359,7 @@ func columnWidths(tables [][]line, width, gutter int) (widths []int, fits bool) 
 	widths[0] = min(widths[0], max(width-used, minLabel))
 	// What the numbers leave too little room for is wrapped; only absurd names and numbers get this far.
 	for _, shrink := range []struct{ column, least int }{
-		{whereColumn, len("soft/host")}, {checkColumn, len("timeout")}, {rangeColumn, len("1.00e-10..")}, {0, 8},
+		{whereColumn, len("soft/host")}, {len(names) - 1, len("timeout")}, {slices.Index(names, "range"), len("1.00e-10..")}, {0, 8},
 	} {
 		i := shrink.column
 		if over := widths[0] + used - width; over > 0 {
@@ -358,7 +375,7 @@ func columnWidths(tables [][]line, width, gutter int) (widths []int, fits bool) 
 
 // writeLines renders lines as one table, chunks of it by all CPUs, since a long run has tens of thousands of
 // lines.
-func writeLines(w io.Writer, lines []line, labels map[*row]string, widths []int, gutter int) {
+func writeLines(w io.Writer, lines []line, names []string, labels map[*row]string, widths []int, gutter int) {
 	if len(lines) == 0 {
 		return
 	}
@@ -370,7 +387,7 @@ func writeLines(w io.Writer, lines []line, labels map[*row]string, widths []int,
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			rendered[i] = renderChunk(lines[i*chunkLines:min((i+1)*chunkLines, len(lines))], labels, widths, gutter, i == 0)
+			rendered[i] = renderChunk(lines[i*chunkLines:min((i+1)*chunkLines, len(lines))], names, labels, widths, gutter, i == 0)
 		})
 	}
 	wg.Wait()
@@ -380,7 +397,7 @@ func writeLines(w io.Writer, lines []line, labels map[*row]string, widths []int,
 	}
 }
 
-func renderChunk(lines []line, labels map[*row]string, widths []int, gutter int, header bool) string {
+func renderChunk(lines []line, names []string, labels map[*row]string, widths []int, gutter int, header bool) string {
 	t := table.NewWriter()
 	style := table.StyleDefault
 	style.Options = table.OptionsNoBordersAndSeparators
@@ -388,16 +405,16 @@ func renderChunk(lines []line, labels map[*row]string, widths []int, gutter int,
 	style.Format.Header = text.FormatDefault
 	t.SetStyle(style)
 	t.SuppressTrailingSpaces()
-	configs := make([]table.ColumnConfig, len(columns))
-	for i := range columns {
+	configs := make([]table.ColumnConfig, len(names))
+	for i := range names {
 		configs[i] = table.ColumnConfig{Number: i + 1, WidthMin: widths[i], WidthMax: math.MaxInt32}
-		if i >= 2 && i <= 7 {
+		if i >= 2 && i < len(names)-1 {
 			configs[i].Align, configs[i].AlignHeader = text.AlignRight, text.AlignRight
 		}
 	}
 	t.SetColumnConfigs(configs)
 	if header {
-		t.AppendHeader(anyRow(columns))
+		t.AppendHeader(anyRow(names))
 	}
 	for i, l := range lines {
 		if l.full != nil {
