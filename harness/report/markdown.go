@@ -101,7 +101,7 @@ func (s *section) markdownTable(n *notes) string {
 			u := unitFor(m)
 			for _, c := range m.cells {
 				if !c.row.idle() && !c.foreign() {
-					add(p.title, m.name+", "+u.name, c.line(m, u, n))
+					add(p.title, m.heading(u), c.line(m, u, n))
 				}
 			}
 		}

@@ -272,15 +272,67 @@ func (u *run) claimLine() string {
 	add(soft, softLabel, "a software NIC")
 	add(host, "device=host", "host threads")
 	add(crowded, "oversubscribed", "too few CPUs")
+	own := u.onDevice()
+	if own != nil && host == 0 && real == 0 && soft == measured {
+		line := fmt.Sprintf("%s, device=cuda: figures marked %q (%s) are what the GPU does; the others are of a software NIC", softLabel, gpuAlone, strings.Join(own, "; "))
+		if crowded > 0 {
+			line += fmt.Sprintf(", and %s of %d oversubscribed", plural(crowded, "case"), measured)
+		}
+		return line + ": they support no claim about hardware"
+	}
 	of := "times"
 	if real > 0 {
 		of = "such rows are times"
 	}
 	line := fmt.Sprintf("%s: %s of %s: they support no claim about hardware", strings.Join(labels, ", "), of, strings.Join(times, " / "))
-	if own := u.onDevice(); own != nil {
+	if own != nil {
 		line += ", but for those of the GPU alone: " + strings.Join(own, "; ")
 	}
 	return line
+}
+
+// What a metric of CUDA threads over a software NIC is of.
+const (
+	gpuAlone    = "GPU alone"
+	emulatedNIC = "software NIC"
+)
+
+// of says behind the name of a metric whose figures these are where that is not the same for all metrics: those of
+// CUDA threads over a software NIC are partly the GPU's own. It is "" for all others.
+func (m *comparison) of() string {
+	measured := false
+	for _, c := range m.cells {
+		if c.runs == 0 {
+			continue
+		}
+		if c.row.nic != "soft" || c.row.device != "cuda" {
+			return ""
+		}
+		measured = true
+	}
+	switch {
+	case !measured:
+		return ""
+	case workloads.OnDevice(m.workload(), m.name):
+		return gpuAlone
+	}
+	return emulatedNIC
+}
+
+func (m *comparison) workload() string {
+	if len(m.cells) == 0 {
+		return ""
+	}
+	return m.cells[0].row.workload
+}
+
+// heading names a metric and its unit, and whose figures they are.
+func (m *comparison) heading(u unit) string {
+	s := m.name + ", " + u.name
+	if of := m.of(); of != "" {
+		s += " (" + of + ")"
+	}
+	return s
 }
 
 // onDevice names what CUDA threads over a software NIC have shown of themselves: "op issue".

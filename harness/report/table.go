@@ -167,7 +167,7 @@ func (s *section) lines(n *notes, width int) []line {
 		shown := p.shown()
 		for _, m := range shown {
 			u := unitFor(m)
-			out = append(out, line{full: wrap(clean(strings.TrimSpace(p.title+" ")+" "+m.name+", "+u.name), width, "", "    ")})
+			out = append(out, line{full: wrap(clean(strings.TrimSpace(p.title+" ")+" "+m.heading(u)), width, "", "    ")})
 			for _, c := range m.cells {
 				if !c.row.idle() && !c.foreign() {
 					out = append(out, c.line(m, u, n))

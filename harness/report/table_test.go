@@ -563,22 +563,61 @@ func FuzzShow(f *testing.F) {
 	})
 }
 
-// Over a software NIC the figures of CUDA threads alone are hardware's, and named as such.
+// Over a software NIC the figures of CUDA threads alone are hardware's. Each metric says which it is, in every format
+// for readers; what also has other rows says it on top alone.
 func TestClaimOfTheDeviceAlone(t *testing.T) {
-	for device, want := range map[string]string{
-		"cuda": "they support no claim about hardware, but for those of the GPU alone: op issue",
-		"host": "they support no claim about hardware",
+	const alone, soft = "issue, s (GPU alone)", "rtt, s (software NIC)"
+	for _, tc := range []struct {
+		name    string
+		change  func(backend string, c *record.Case)
+		claim   string
+		metrics bool // marked
+	}{
+		{"cuda", func(_ string, c *record.Case) { c.Device = "cuda" },
+			`nic=soft, device=cuda: figures marked "GPU alone" (op issue) are what the GPU does; the others are of a software NIC: they support no claim about hardware`, true},
+		{"cuda, one crowded", func(backend string, c *record.Case) {
+			if c.Device = "cuda"; strings.HasPrefix(backend, "minigda") {
+				c.Host = map[string]any{"oversubscribed": true}
+			}
+		}, `the others are of a software NIC, and 1 case of 2 oversubscribed: they support no claim about hardware`, true},
+		{"host", func(_ string, c *record.Case) { c.Device = "host" }, "they support no claim about hardware", false},
+		{"both", func(backend string, c *record.Case) {
+			if c.Device = "cuda"; strings.HasPrefix(backend, "minigda") {
+				c.Device = "host"
+			}
+		}, "they support no claim about hardware, but for those of the GPU alone: op issue", false},
 	} {
-		records := rowsOf(workloads.Time, map[string][]float64{"minigda 1": {1}}, func(_ string, c *record.Case) {
-			c.Device, c.NIC, c.Workload = device, "soft", "op"
+		records := rowsOf(workloads.Time, map[string][]float64{"minigda 1": {1}, "miniproxy 1": {2}}, func(backend string, c *record.Case) {
+			c.NIC, c.Workload = "soft", "op"
+			tc.change(backend, c)
 			c.Metrics[0].Name = "issue"
 			rtt := c.Metrics[0]
 			rtt.Name = "rtt"
 			c.Metrics = append(c.Metrics, rtt)
 		})
-		out := strings.Join(strings.Fields(render(t, records, "table", 0)), " ")
-		if !strings.Contains(out, want) || strings.Contains(out, "GPU alone") != (device == "cuda") {
-			t.Errorf("device=%s: the claim %q is not in:\n%s", device, want, out)
+		for _, format := range []string{"table", "markdown"} {
+			out := strings.Join(strings.Fields(strings.ReplaceAll(render(t, records, format, 0), `\_`, "_")), " ")
+			if !strings.Contains(out, tc.claim) {
+				t.Errorf("%s: the claim %q is not in the %s:\n%s", tc.name, tc.claim, format, out)
+			}
+			if a, b := strings.Contains(out, alone), strings.Contains(out, soft); a != tc.metrics || b != tc.metrics {
+				t.Errorf("%s: marked %v and %v in the %s:\n%s", tc.name, a, b, format, out)
+			}
+		}
+		r := New()
+		for _, rec := range records {
+			r.Add(rec)
+		}
+		got := map[string]string{}
+		for _, m := range r.View().Runs[0].Sections[0].Points[0].Metrics {
+			got[m.Name] = m.Of
+		}
+		want := map[string]string{"issue": "", "rtt": ""}
+		if tc.metrics {
+			want = map[string]string{"issue": "GPU alone", "rtt": "software NIC"}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: view (-want +got):\n%s", tc.name, diff)
 		}
 	}
 }

@@ -61,8 +61,10 @@ type MetricView struct {
 	Name, Base string // Base is the unit of the values: s, msg/s, B/s
 	Class      workloads.Class
 	Unit       string // of the texts
-	Shown      bool   // tables show it; the texts are there
-	Cells      []CellView
+	// Of says whose figures these are, of CUDA threads over a software NIC: "GPU alone" or "software NIC". Else "".
+	Of    string
+	Shown bool // tables show it; the texts are there
+	Cells []CellView
 }
 
 // RowView is what one case is.
@@ -164,7 +166,7 @@ func (p *point) view(everywhere map[string]bool, n *notes) PointView {
 	shown := p.shown()
 	for _, m := range p.metrics {
 		u := unitFor(m)
-		mv := MetricView{Name: m.name, Base: m.unit, Class: m.class, Unit: u.name, Shown: slices.Contains(shown, m)}
+		mv := MetricView{Name: m.name, Base: m.unit, Class: m.class, Unit: u.name, Of: m.of(), Shown: slices.Contains(shown, m)}
 		for i, c := range m.cells {
 			cv := c.view(&v.Rows[i])
 			if mv.Shown && !c.row.idle() && !c.foreign() {

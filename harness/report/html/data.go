@@ -45,8 +45,9 @@ type runData struct {
 // headline is the first point of a workload in one metric.
 type headline struct {
 	Workload, Point, Metric, Unit string
-	Points                        int // of the workload
-	Rows                          int // of the point
+	Of                            string // whose figures these are, as in report.MetricView
+	Points                        int    // of the workload
+	Rows                          int    // of the point
 	Cells                         []report.CellView
 }
 
@@ -175,7 +176,7 @@ func headlines(s *report.SectionView) []headline {
 		p := &s.Points[i]
 		var out []headline
 		for _, m := range p.Metrics {
-			h := headline{Workload: s.Workload, Point: p.Title, Metric: m.Name, Unit: m.Unit, Points: len(s.Points)}
+			h := headline{Workload: s.Workload, Point: p.Title, Metric: m.Name, Unit: m.Unit, Of: m.Of, Points: len(s.Points)}
 			if !m.Shown {
 				continue
 			}
