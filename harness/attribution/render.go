@@ -67,13 +67,16 @@ func (t Term) floorText() string {
 func TermsMarkdown() string {
 	var b strings.Builder
 	for _, t := range terms {
-		fmt.Fprintf(&b, "### %s\n\n%s\n\n", t.Name, t.Definition)
-		fmt.Fprintf(&b, "- *Measured*: %s\n", t.Measured)
-		fmt.Fprintf(&b, "- *Floor key*: %s\n", t.floorMarkdown())
-		fmt.Fprintf(&b, "- *Not to be claimed*: %s\n\n", t.NotClaimed)
+		fmt.Fprintf(&b, "### %s\n\n%s\n\n", t.Name, paragraph(t.Definition, "", ""))
+		fmt.Fprintf(&b, "%s\n", paragraph(t.Measured, "- *Measured*: ", "  "))
+		fmt.Fprintf(&b, "%s\n", paragraph(t.floorMarkdown(), "- *Floor key*: ", "  "))
+		fmt.Fprintf(&b, "%s\n\n", paragraph(t.NotClaimed, "- *Not to be claimed*: ", "  "))
 	}
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
+
+// paragraph wraps a text as the pages of this project are.
+func paragraph(s, first, rest string) string { return strings.Join(wrap(s, 118, first, rest), "\n") }
 
 func (t Term) floorMarkdown() string {
 	var parts []string
