@@ -1,0 +1,412 @@
+// Replay: a workload's kernel over mini-gda's posting, with another stack's NIC work.
+//
+// The kernel is the same as ever, so that what it waits for (words, completions) and what it times are the workload's
+// own. What each of its operations becomes on the NIC is not chosen here but taken from a *program*, which gda_replay.h
+// makes from a trace: which queue pair and slot, inline or pointer, which flags, behind which WQE a doorbell, and the
+// WQEs that no operation explains. The same type also *learns*: it runs the kernel by mini-gda's own choices and
+// writes down the operations of each agent in order, which is what a trace is matched with.
+//
+//   put ... fetch_add, flush, quiet, ring   the WQEs and doorbells of this agent's next entry of the program, then
+//                                           what it waits for
+//   wait, gpu_visible                       as mini-gda's
+//   fence                                   nothing: fences are flags of the program's WQEs
+//
+// A queue pair that several agents used is filled in the traced order: each agent waits for its turn. One that a
+// single agent used is filled without atomics. Slots are reused only behind a CQE, as ever.
+#ifndef MINIGDA_GDA_REPLAY_CUH
+#define MINIGDA_GDA_REPLAY_CUH
+
+#include "minigda/gda.cuh"
+
+enum class gda_replay_op : uint32_t {
+    put,
+    put_value,
+    signal,
+    put_signal,
+    notify,
+    get,
+    fetch_add,
+    flush,
+    quiet,
+    ring
+};
+
+// What a kernel did, in the order in which the agent did it.
+struct gda_replay_entry {
+    gda_replay_op op;
+    uint32_t peer, bytes;
+    uint32_t rsvd;
+    uint64_t at;  // payload, value, counter: offset in the peer's window
+    uint64_t sig; // signal or polled word
+};
+
+enum class gda_replay_part : uint8_t {
+    payload, // of put, put_signal, notify: `bytes` from `delta` on, by RDMA_WRITE
+    value,   // put_value's, or notify's word
+    add,     // a signal, by ATOMIC_FA
+    read,    // get: `bytes` from `delta` on
+    counter, // fetch_add
+    nop,     // beside the operations
+    touch,   // beside the operations: RDMA_READ of up to 8 bytes
+    nudge,   // beside the operations: ATOMIC_FA of 0
+    await,   // wait until the WQE at `pos` is complete
+    ring     // a doorbell for the blocks before `pos`
+};
+enum : uint8_t { GDA_REPLAY_INLINE = 1, GDA_REPLAY_RING = 2 };
+
+struct gda_replay_item {
+    uint64_t pos;  // block, counted from the first of the trace on this queue; await: of the WQE waited for
+    uint64_t room; // behind the WQE (its block + 1) whose completion frees the slots; 0: they are free
+    uint32_t signaled; // doorbells: behind the last WQE announced so far that asks for a CQE; 0: none
+    uint32_t queue;    // of gda_shared.queues
+    uint32_t delta, bytes;
+    uint8_t blocks, fm_ce_se, bits;
+    gda_replay_part part;
+};
+
+struct alignas(64) gda_replay_state { // of one agent
+    uint32_t entry;                   // next
+    uint32_t overflow;                // learning: entries that did not fit
+};
+
+struct gda_replay_plan {
+    gda_replay_state *states;
+    gda_replay_entry *journal; // learning: [agent * capacity + entry]
+    uint32_t capacity;
+    uint32_t replaying;     // 0: learning
+    const uint32_t *starts; // [agent]: into firsts; agents + 1 of them, the last one past the end
+    const uint32_t *firsts; // [entry]: into items; one more per agent than it has entries
+    const gda_replay_item *items;
+    const uint32_t *bases; // [queue]: index of its block 0
+    const uint8_t *shared; // [queue]: several agents post to it
+};
+
+template <gda_order O> class gda_replay_agent;
+
+template <gda_order O> struct gda_replay_handle : gda_handle<gda_order::runtime, gda_sharing::handoff> {
+    using Agent = gda_replay_agent<O>;
+    gda_replay_plan plan;
+};
+
+template <gda_order O> class gda_replay_agent {
+    using learner = gda_agent<gda_order::runtime, gda_sharing::handoff>;
+    using op = gda_replay_op;
+    using part = gda_replay_part;
+
+  public:
+    GIC_DEVICE gda_replay_agent(const gda_replay_handle<O> &h, const gic::Self &self)
+        : h_(h), self_(self), plan_(h.plan), learn_(h, self), entry_(h.plan.states[self.agent].entry) {}
+    GIC_DEVICE ~gda_replay_agent() {
+        plan_.states[self_.agent].entry = entry_;
+        leave();
+    }
+
+    GIC_DEVICE int put(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
+        if (!plan_.replaying)
+            return note(op::put, peer, bytes, dst, 0, learn_.put(peer, dst, src, bytes));
+        return play(args{dst, src, 0, 0});
+    }
+    template <class F> GIC_DEVICE int put_each(uint32_t peer, uint32_t n, F message) {
+        GIC_ROLLED
+        for (uint32_t i = 0; i < n; i++) {
+            const gic::Message m = message(i);
+            if (int s = put(peer, m.dst, m.src, m.bytes))
+                return s;
+        }
+        return gic::OK;
+    }
+    GIC_DEVICE int put_value(uint32_t peer, uint64_t dst, uint64_t value, uint32_t bytes) {
+        if (!plan_.replaying)
+            return note(op::put_value, peer, bytes, dst, 0, learn_.put_value(peer, dst, value, bytes));
+        if (bytes < 8)
+            value &= ((uint64_t)1 << (8 * bytes)) - 1;
+        return play(args{dst, 0, dst, value});
+    }
+    GIC_DEVICE int signal(uint32_t peer, uint64_t sig, uint64_t add) {
+        if (!plan_.replaying)
+            return note(op::signal, peer, 8, 0, sig, learn_.signal(peer, sig, add));
+        return play(args{0, 0, sig, add});
+    }
+    GIC_DEVICE int put_signal(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes, uint64_t sig,
+                              uint64_t add) {
+        if (!plan_.replaying)
+            return note(op::put_signal, peer, bytes, dst, sig,
+                        learn_.put_signal(peer, dst, src, bytes, sig, add));
+        return play(args{dst, src, sig, add});
+    }
+    GIC_DEVICE int notify(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes, uint64_t sig,
+                          uint64_t value) {
+        if (!plan_.replaying)
+            return note(op::notify, peer, bytes, dst, sig, learn_.notify(peer, dst, src, bytes, sig, value));
+        return play(args{dst, src, sig, value});
+    }
+    GIC_DEVICE int get(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
+        if (!plan_.replaying)
+            return note(op::get, peer, bytes, src, 0, learn_.get(peer, dst, src, bytes));
+        return play(args{src, dst, 0, 0});
+    }
+    GIC_DEVICE int fetch_add(uint32_t peer, uint64_t off, uint64_t add, uint64_t *old_p) {
+        if (!plan_.replaying)
+            return note(op::fetch_add, peer, 8, off, 0, learn_.fetch_add(peer, off, add, old_p));
+        if (int s = play(args{0, 0, off, add}))
+            return s;
+        *old_p = gic::load_acquire((const uint64_t *)landing_at(peer));
+        return gic::OK;
+    }
+    GIC_DEVICE int wait(uint64_t sig, uint64_t at_least) {
+        const uint64_t *word = (const uint64_t *)(h_.window + sig);
+        for (gic::Spin spin(h_.env); gic::load_acquire(word) < at_least;)
+            if (int s = spin.failed())
+                return s;
+        return gic::OK;
+    }
+    GIC_DEVICE int fence(uint32_t peer) { return plan_.replaying ? (int)gic::OK : learn_.fence(peer); }
+    GIC_DEVICE int flush(uint32_t peer) {
+        if (!plan_.replaying)
+            return note(op::flush, peer, 0, 0, 0, learn_.flush(peer));
+        if (int s = play(args{}))
+            return s;
+        if (h_.choices.scope == gda_scope::qp)
+            return gic::OK;
+        if (h_.choices.scope == gda_scope::peer)
+            return complete_others(peer * h_.choices.qps, h_.choices.qps);
+        return complete_others(0, h_.nranks * h_.choices.qps);
+    }
+    GIC_DEVICE int quiet() {
+        if (!plan_.replaying)
+            return note(op::quiet, 0, 0, 0, 0, learn_.quiet());
+        if (int s = play(args{}))
+            return s;
+        return h_.choices.scope == gda_scope::qp ? (int)gic::OK
+                                                 : complete_others(0, h_.nranks * h_.choices.qps);
+    }
+    GIC_DEVICE void gpu_visible() { gic::fence_acq_rel<gic::Scope::system>(); }
+    GIC_DEVICE int ring() {
+        return plan_.replaying ? play(args{}) : note(op::ring, 0, 0, 0, 0, learn_.ring());
+    }
+
+  private:
+    struct args {
+        uint64_t at, local, sig, value;
+    };
+
+    GIC_DEVICE int note(op what, uint32_t peer, uint32_t bytes, uint64_t at, uint64_t sig, int status) {
+        if (status)
+            return status;
+        if (entry_ < plan_.capacity)
+            plan_.journal[(size_t)self_.agent * plan_.capacity + entry_] =
+                gda_replay_entry{what, peer, bytes, 0, at, sig};
+        else
+            plan_.states[self_.agent].overflow++;
+        entry_++;
+        return gic::OK;
+    }
+
+    // This agent's next entry. One past the program's end is a kernel that did something else than it did when its
+    // operations were learned.
+    GIC_DEVICE int play(const args &a) {
+        const uint32_t *first = plan_.firsts + plan_.starts[self_.agent] + entry_;
+        if (first + 1 >= plan_.firsts + plan_.starts[self_.agent + 1])
+            return gic::ERR_INVAL;
+        entry_++;
+        const gda_replay_item *end = plan_.items + first[1];
+        GIC_ROLLED
+        for (const gda_replay_item *i = plan_.items + first[0]; i != end; i++) {
+            if (i->queue != at_)
+                turn(i->queue);
+            int s = gic::OK;
+            if (i->part == part::await)
+                s = wait_done(base_ + i->pos + 1);
+            else if (i->part == part::ring)
+                ring_to(base_ + i->pos, i->signaled);
+            else
+                s = post(*i, a);
+            if (s)
+                return s;
+        }
+        return gic::OK;
+    }
+
+    GIC_DEVICE uint64_t *landing_at(uint32_t peer) const {
+        return &h_.landings[(size_t)self_.agent * h_.nranks + peer].old;
+    }
+
+    GIC_DEVICE void turn(uint32_t queue) {
+        leave();
+        at_ = queue;
+        q_ = h_.queues + queue;
+        shared_ = plan_.shared[queue];
+        base_ = plan_.bases[queue];
+        cons_ = gic::load_acquire<gic::Scope::device>(&q_->cons);
+        place_ = gda_place{q_->blocks, q_->depth - 1, q_->qpn_word, q_->rkey_word, q_->remote};
+        dbr_ = q_->dbr;
+        bell_ = q_->bell;
+        landing_ = (uint64_t)(uintptr_t)landing_at(queue / h_.choices.qps);
+    }
+    GIC_DEVICE void leave() {
+        if (at_ == none || shared_)
+            return;
+        gic::store_release<gic::Scope::device>(&q_->cons, cons_);
+        q_->doorbells += rung_;
+        rung_ = 0;
+    }
+
+    GIC_DEVICE int post(const gda_replay_item &i, const args &a) {
+        const uint32_t index = base_ + i.pos, next = index + i.blocks;
+        if (shared_)
+            for (gic::Spin spin(h_.env); gic::load_acquire<gic::Scope::device>(&q_->ready) != index;)
+                if (int s = spin.failed())
+                    return s;
+        if (i.room && gda_after(base_ + i.room, cons_))
+            if (int s = wait_done(base_ + i.room))
+                return s;
+        write(i, a, index);
+        if (i.bits & GDA_REPLAY_RING)
+            ring_to(next, i.signaled);
+        if (shared_)
+            gic::store_release<gic::Scope::device>(&q_->ready, next);
+        return gic::OK;
+    }
+
+    GIC_DEVICE void ring_to(uint32_t next, uint32_t signaled) {
+        announce(next);
+        if (shared_)
+            q_->doorbells++;
+        else
+            rung_++;
+        if (h_.choices.scope != gda_scope::qp && signaled)
+            gic::store_release<gic::Scope::device>(&q_->signaled, base_ + signaled);
+    }
+    GIC_DEVICE void announce(uint32_t next) const {
+        if constexpr (O == gda_order::runtime)
+            gda_cold_order::announce(h_.choices.order, dbr_, bell_, next, q_->qpn_word);
+        else
+            gda_announce<O>(dbr_, bell_, next, q_->qpn_word);
+    }
+
+    GIC_DEVICE void write(const gda_replay_item &i, const args &a, uint32_t index) const {
+        const uint32_t flags = gda_flags(i.fm_ce_se);
+        const uint8_t *local = h_.window + a.local + i.delta;
+        switch (i.part) {
+        case part::payload:
+            if (!(i.bits & GDA_REPLAY_INLINE))
+                gda_write_pointer(place_, index, flags, MLX5_OP_RDMA_WRITE, a.at + i.delta, i.bytes,
+                                  h_.window_key, (uint64_t)(uintptr_t)local);
+            else if (i.bytes == 8 && ((uintptr_t)local & 7) == 0)
+                gda_write_value(place_, index, flags, a.at + i.delta, *(const uint64_t *)local, 8);
+            else
+                gda_write_inline(place_, index, flags, a.at + i.delta, local, i.bytes);
+            return;
+        case part::value:
+            if (i.bits & GDA_REPLAY_INLINE) {
+                gda_write_value(place_, index, flags, a.sig, a.value, i.bytes);
+            } else {
+                uint64_t *word = q_->values + (index & place_.mask);
+                *word = a.value;
+                gda_write_pointer(place_, index, flags, MLX5_OP_RDMA_WRITE, a.sig, i.bytes, q_->values_key,
+                                  (uint64_t)(uintptr_t)word);
+            }
+            return;
+        case part::add:
+        case part::counter:
+            return gda_write_fetch_add(place_, index, flags, a.sig, a.value, h_.landing_key, landing_);
+        case part::read:
+            return gda_write_pointer(place_, index, flags, MLX5_OP_RDMA_READ, a.at + i.delta, i.bytes,
+                                     h_.window_key, (uint64_t)(uintptr_t)local);
+        case part::touch:
+            return gda_write_pointer(place_, index, flags, MLX5_OP_RDMA_READ, 0, i.bytes, h_.landing_key,
+                                     landing_);
+        case part::nudge:
+            return gda_write_fetch_add(place_, index, flags, 0, 0, h_.landing_key, landing_);
+        default:
+            return gda_write_nop(place_, index, flags);
+        }
+    }
+
+    // Waits until the WQE with index `end - 1`, or a later one, is complete on the queue this agent is turned to.
+    GIC_DEVICE int wait_done(uint32_t end) { return wait_queue(q_, end, &cons_, !shared_); }
+
+    // One look at a collapsed CQ; see gda_cold::poll.
+    GIC_DEVICE static int poll(gda_queue *q, uint32_t *cons_p) {
+        const uint32_t tail = mlx5_be32(gic::load_acquire((const uint32_t *)&q->cqe->wqe_counter));
+        const uint32_t opcode = mlx5_op_own_opcode((uint8_t)tail);
+        if (opcode == MLX5_CQE_OP_INVALID)
+            return gic::OK;
+        if (opcode != MLX5_CQE_OP_REQ) {
+            if (gic::load_relaxed(&q->syndrome) == 0)
+                gic::store_relaxed(&q->syndrome, (uint32_t)((const struct mlx5_cqe_err *)q->cqe)->syndrome);
+            return gic::ERR_IO;
+        }
+        const uint16_t ahead = (uint16_t)((tail >> 16) + 1 - *cons_p);
+        if (ahead > q->depth)
+            return gic::ERR_IO;
+        *cons_p += ahead;
+        return gic::OK;
+    }
+
+    // `own`: nobody else moves q->cons.
+    GIC_DEVICE int wait_queue(gda_queue *q, uint32_t end, uint32_t *cons_p, bool own) const {
+        for (gic::Spin spin(h_.env); gda_after(end, *cons_p);) {
+            if (!own) {
+                const uint32_t known = gic::load_acquire<gic::Scope::device>(&q->cons);
+                *cons_p = gda_after(known, *cons_p) ? known : *cons_p;
+            }
+            const uint32_t before = *cons_p;
+            if (int s = poll(q, cons_p))
+                return s;
+            if (*cons_p != before)
+                keep(q, *cons_p, own);
+            if (!gda_after(end, *cons_p))
+                return gic::OK;
+            if (int s = spin.failed())
+                return s;
+        }
+        return gic::OK;
+    }
+    // What others may go by. Only the owner of a queue of its own moves it there.
+    GIC_DEVICE void keep(gda_queue *q, uint32_t cons, bool own) const {
+        if (own) {
+            if (h_.choices.scope != gda_scope::qp)
+                gic::store_release<gic::Scope::device>(&q->cons, cons);
+        } else if (plan_.shared[q - h_.queues]) {
+            // A reader of cons must find a CQE at least as new.
+            gic::fence_acq_rel<gic::Scope::device>();
+            for (uint32_t seen = gic::load_relaxed<gic::Scope::device>(&q->cons); gda_after(cons, seen);
+                 seen = gic::load_relaxed<gic::Scope::device>(&q->cons))
+                if (gic::cas_acquire<gic::Scope::device>(&q->cons, seen, cons))
+                    return;
+        }
+    }
+
+    // What is announced and signaled on other queues.
+    GDA_COLD int complete_others(uint32_t first, uint32_t n) {
+        GIC_ROLLED
+        for (uint32_t i = first; i < first + n; i++) {
+            gda_queue *q = h_.queues + i;
+            const uint32_t end = gic::load_acquire<gic::Scope::device>(&q->signaled);
+            uint32_t cons = gic::load_acquire<gic::Scope::device>(&q->cons);
+            if (i == at_ || !gda_after(end, cons))
+                continue;
+            if (int s = wait_queue(q, end, &cons, false))
+                return s;
+        }
+        return gic::OK;
+    }
+
+    static constexpr uint32_t none = ~0u;
+    const gda_replay_handle<O> &h_;
+    gic::Self self_;
+    gda_replay_plan plan_;
+    learner learn_;
+    uint32_t entry_;
+    uint32_t at_ = none;
+    bool shared_ = false;
+    gda_queue *q_ = nullptr;
+    gda_place place_{};
+    uint32_t *dbr_ = nullptr;
+    uint64_t *bell_ = nullptr;
+    uint32_t base_ = 0, cons_ = 0, rung_ = 0;
+    uint64_t landing_ = 0;
+};
+
+#endif
