@@ -216,6 +216,8 @@ int lay_out(gda *g) {
         q.qpn = qps[i].qpn;
         q.qpn_word = mlx5_ctrl_word1(qps[i].qpn, 0);
         q.depth = qps[i].depth;
+        q.mask = qps[i].depth - 1;
+        q.by_value = g->attr.inline_max >= 8;
     }
     return g->attr.sharing == gda_sharing::exclusive ? make_cursors(g, g->attr.qps) : 0;
 }
@@ -270,6 +272,8 @@ int gda_window(gda *g, uint64_t bytes) {
         const gda_peer &peer = g->fabric->peers[g->fabric->qps[i].peer];
         g->queues[i].remote = peer.window;
         g->queues[i].rkey_word = mlx5_be32(peer.rkey);
+        g->queues[i].window = g->fabric->window;
+        g->queues[i].lkey_word = mlx5_be32(g->fabric->window_key);
     }
     return 0;
 }
@@ -335,9 +339,8 @@ void gda_fill(const gda *g, gda_shared *h) {
     const uint32_t inline_one =
         a.inline_max < GDA_INLINE_ONE_BLOCK ? a.inline_max : (uint32_t)GDA_INLINE_ONE_BLOCK;
     const uint32_t put_max = a.inline_only ? a.inline_max : (uint32_t)GDA_PUT_MAX;
-    h->choices =
-        gda_choices{a.order,    a.scope, a.qps,       a.batch, a.signal_every, a.inline_max, a.inline_only,
-                    inline_one, put_max, a.depth - 1, 0};
+    h->choices = gda_choices{a.order,      a.scope,       a.qps,      a.batch, a.signal_every,
+                             a.inline_max, a.inline_only, inline_one, put_max, 0};
     h->queues = g->device_queues;
     h->cursors = g->device_cursors;
     h->landings = g->landings;

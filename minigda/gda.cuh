@@ -33,23 +33,35 @@ template <gda_order O, gda_sharing S> struct gda_handle : gda_shared { using Age
 template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     using base = gda_poster<O, S>;
     using base::behind_;
+    using base::brink_;
     using base::c_;
+    using base::fit_;
     using base::h_;
     using base::peer_;
     using base::self_;
+    using base::t_;
     using cold = typename base::cold;
 
   public:
     GIC_DEVICE gda_agent(const gda_handle<O, S> &h, const gic::Self &self) : base(h, self) {}
 
     GIC_DEVICE int put(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
-        return lead(peer, [&] {
+        if constexpr (gda_exclusive(S) && !gda_lanes(S))
+            if (GDA_LIKELY(short_way(peer, src, bytes))) {
+                write_short(c_.next, dst, src, bytes);
+                advance(1);
+                return gic::OK;
+            }
+        int status = lead(peer, [&] {
             return post(put_blocks(bytes), 1, [&](uint32_t at) {
                 const uint32_t flags = this->flags_of(at);
                 if (this->leads())
                     write_put(at, flags, dst, src, bytes);
             });
         });
+        if (status == gic::OK)
+            fit(bytes);
+        return status;
     }
 
     template <class F> GIC_DEVICE int put_each(uint32_t peer, uint32_t n, F message) {
@@ -67,6 +79,13 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     GIC_DEVICE int put_value(uint32_t peer, uint64_t dst, uint64_t value, uint32_t bytes) {
         if (bytes == 0 || bytes > 8 || (bytes & (bytes - 1)))
             return gic::ERR_INVAL;
+        if constexpr (gda_exclusive(S) && !gda_lanes(S))
+            if (bytes == 8 && t_.by_value &&
+                GDA_LIKELY((peer == peer_) & (base::bare | (c_.next != brink_)))) {
+                write_short(c_.next, dst, gda_value(value));
+                advance(1);
+                return gic::OK;
+            }
         if (bytes < 8)
             value &= ((uint64_t)1 << (8 * bytes)) - 1;
         return lead(peer,
@@ -148,6 +167,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
                 c_.bits |= GDA_FENCE;
             else
                 c_.bits &= ~GDA_FENCE;
+            this->refit();
             return (int)gic::OK;
         });
     }
@@ -188,12 +208,12 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
   private:
     // What is seldom called and long is done by a second agent of the same number, in a function of its own, while
     // this one is turned to nobody.
-    GDA_COLD static int apart_quiet(const gda_shared &h, gic::Self self) {
+    GIC_COLD static int apart_quiet(const gda_shared &h, gic::Self self) {
         gda_agent agent(static_cast<const gda_handle<O, S> &>(h), self);
         return agent.quiet_here();
     }
     // The last WQE at that peer asks for a CQE: where it did not, a NOP behind it does.
-    GDA_COLD static int apart_ask(const gda_shared &h, gic::Self self, uint32_t peer) {
+    GIC_COLD static int apart_ask(const gda_shared &h, gic::Self self, uint32_t peer) {
         gda_agent agent(static_cast<const gda_handle<O, S> &>(h), self);
         if (int s = agent.turn_to(peer))
             return s;
@@ -258,6 +278,47 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
         return together(act);
     }
 
+    // --- the short way: see refit() ------------------------------------------------------------------------
+
+    // Puts of this size have been seen to fit one block, by value or by pointer.
+    GIC_DEVICE void fit(uint32_t bytes) {
+        if constexpr (gda_exclusive(S))
+            fit_ = bytes > h_.choices.inline_max || (bytes == 8 && t_.by_value) ? bytes : 0;
+    }
+    GIC_DEVICE bool short_way(uint32_t peer, uint64_t src, uint32_t bytes) const {
+        if constexpr (base::bare)
+            return peer == peer_;
+        const uint32_t odd = (peer ^ peer_) | (bytes ^ fit_) | ((uint32_t)src & 7);
+        return (odd == 0) & (c_.next != brink_);
+    }
+    GIC_DEVICE void write_short(uint32_t at, uint64_t dst, uint64_t src, uint32_t bytes) const {
+        const uint8_t *from = t_.window + src;
+        gda_segment payload = gda_data(bytes, t_.lkey_word, (uint64_t)(uintptr_t)from);
+        if (bytes == 8 && t_.by_value)
+            payload = gda_value(*(const uint64_t *)from);
+        write_short(at, dst, payload);
+    }
+    GIC_DEVICE void write_short(uint32_t at, uint64_t dst, gda_segment payload) const {
+        const gda_place q = this->place();
+        gda_segment *seg = q.at(at);
+        seg[0] = gda_ctrl(q, at, MLX5_OP_RDMA_WRITE, 3, gda_flags(MLX5_CTRL_CQ_UPDATE));
+        seg[1] = gda_raddr(q, dst);
+        seg[2] = payload;
+    }
+    GIC_DEVICE void advance(uint32_t wqes) {
+        c_.next += wqes;
+        bool full;
+        if constexpr (base::bare) {
+            full = (c_.next & (h_.choices.batch - 1)) < wqes;
+        } else {
+            c_.last = c_.next;
+            c_.pending += wqes;
+            full = c_.pending >= h_.choices.batch;
+        }
+        if (full)
+            this->announce_next();
+    }
+
     // Reserve, write, publish. `blocks` 0: the arguments asked for something no WQE can carry.
     template <class F> GIC_DEVICE int post(uint32_t blocks, uint32_t wqes, F write) {
         if (blocks == 0)
@@ -266,7 +327,9 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
         if (int s = this->reserve(blocks, &index))
             return s;
         write(index);
-        return this->publish(index, blocks, wqes);
+        const int status = this->publish(index, blocks, wqes);
+        this->refit();
+        return status;
     }
 
     GIC_DEVICE uint32_t put_blocks(uint32_t bytes) const {
@@ -298,7 +361,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
             return gda_write_value(this->place(), at, flags, dst, value, bytes);
         // Nothing goes inline: the value waits in memory, one word per slot, until its WQE is complete.
         const gda_queue *q = cold::queue(h_, self_, peer_);
-        uint64_t *word = q->values + (at & h_.choices.mask);
+        uint64_t *word = q->values + (at & t_.mask);
         *word = value;
         gda_write_pointer(this->place(), at, flags, MLX5_OP_RDMA_WRITE, dst, bytes, q->values_key,
                           (uint64_t)(uintptr_t)word);
@@ -317,6 +380,9 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
             return gic::OK;
         if (n > h_.lanes)
             return gic::ERR_INVAL;
+        if constexpr (base::group)
+            if (GDA_LIKELY((peer == peer_) & (base::bare | (brink_ - c_.next >= n))))
+                return put_group_short(n, message);
         uint32_t first = 0;
         if (int s = lead(peer, [&] { return this->reserve(n, &first); }))
             return s;
@@ -336,6 +402,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
                 flags |= gda_flags(MLX5_CTRL_CQ_UPDATE);
             if (m.bytes <= GDA_PUT_MAX) {
                 write_put(first + i, flags, m.dst, m.src, m.bytes);
+                fit(m.bytes);
             } else { // its slot is taken: the others' must not be lost with it
                 refused = true;
                 gda_write_nop(this->place(), first + i, flags);
@@ -349,9 +416,32 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
             if (rest < n)
                 this->keep_signaled(first + n - rest);
             c_.bits &= ~GDA_FENCE;
-            return this->publish(first, n, n);
+            const int published = this->publish(first, n, n);
+            this->refit();
+            return published;
         });
         return refused ? (int)gic::ERR_INVAL : status;
+    }
+    template <class F> GIC_DEVICE int put_group_short(uint32_t n, F message) {
+        int status = gic::OK;
+        gic::sync_lanes(self_);
+        GIC_ROLLED
+        for (uint32_t i = gic::lane_first(self_); i < n; i += gic::lane_step(self_)) {
+            const gic::Message m = message(i);
+            const uint32_t at = c_.next + i, flags = gda_flags(MLX5_CTRL_CQ_UPDATE);
+            if (GDA_LIKELY(((m.bytes ^ fit_) | ((uint32_t)m.src & 7)) == 0)) {
+                write_short(at, m.dst, m.src, m.bytes);
+            } else if (m.bytes <= GDA_PUT_MAX) {
+                write_put(at, flags, m.dst, m.src, m.bytes);
+                fit(m.bytes);
+            } else {
+                gda_write_nop(this->place(), at, flags);
+                status = gic::ERR_INVAL;
+            }
+        }
+        gic::sync_lanes(self_);
+        advance(n);
+        return status;
     }
 };
 

@@ -76,7 +76,7 @@ GIC_DEVICE void gda_announce(uint32_t *dbr, uint64_t *bell, uint32_t next, uint3
 
 // The rung looked at when announcing, where a branch and a call are nothing beside what else an announcement takes.
 struct gda_cold_order {
-    GDA_COLD static void announce(gda_order order, uint32_t *dbr, uint64_t *bell, uint32_t next,
+    GIC_COLD static void announce(gda_order order, uint32_t *dbr, uint64_t *bell, uint32_t next,
                                   uint32_t qpn_word) {
         switch (order) {
         case gda_order::none:

@@ -49,7 +49,8 @@ struct gda_turn {
     uint64_t remote;
     uint32_t *dbr;
     uint64_t *bell;
-    uint32_t qpn_word, rkey_word;
+    uint8_t *window;
+    uint32_t qpn_word, rkey_word, lkey_word, mask, by_value;
     gda_counts counts;
 };
 
@@ -68,7 +69,7 @@ template <gda_sharing S> struct gda_cold {
     GIC_DEVICE static bool leads(const gic::Self &self) { return !gda_lanes(S) || self.lane == 0; }
 
     // From peer `from`, where the agent leaves its counts, to peer `to`; either may be nobody.
-    GDA_COLD static gda_turn turn(const gda_shared &h, gic::Self self, uint32_t from, gda_counts now,
+    GIC_COLD static gda_turn turn(const gda_shared &h, gic::Self self, uint32_t from, gda_counts now,
                                   uint32_t to) {
         if (from != nobody && leads(self)) {
             gda_cursor *c = h.cursors + place(h, self, from);
@@ -84,19 +85,26 @@ template <gda_sharing S> struct gda_cold {
             return {};
         if constexpr (exclusive && gda_lanes(S))
             gic::sync_lanes(self); // what lane 0 left of this place before
-        const gda_queue *q = queue(h, self, to);
-        const gda_cursor *c = h.cursors + place(h, self, to);
+        // What a whole warp loads from one address a compiler keeps in uniform registers, whose instructions take
+        // several times as long, and a put cost twice as much. So the address depends on the lane, which says nothing.
+        const uint32_t zero = self.lane >= self.lanes;
+        const gda_queue *q = queue(h, self, to) + zero;
+        const gda_cursor *c = h.cursors + place(h, self, to) + zero;
         return {q->blocks,
                 q->remote,
                 q->dbr,
                 q->bell,
+                q->window,
                 q->qpn_word,
                 q->rkey_word,
+                q->lkey_word,
+                q->mask,
+                q->by_value,
                 {c->next, c->cons, c->last, c->since, c->pending, c->bits, 0}};
     }
 
     // Waits for an 8-byte word of this rank's window.
-    GDA_COLD static int wait_word(const gda_shared &h, const uint64_t *word, uint64_t at_least) {
+    GIC_COLD static int wait_word(const gda_shared &h, const uint64_t *word, uint64_t at_least) {
         gda_gate_pass pass(h.gate, h.env);
         for (gic::Spin spin(h.env); gic::load_acquire(word) < at_least;)
             if (int s = spin.failed())
@@ -105,7 +113,7 @@ template <gda_sharing S> struct gda_cold {
     }
 
     // Waits until the WQE with index `end - 1`, announced and signaled, or a later one is complete.
-    GDA_COLD static gda_seen wait(const gda_shared &h, gic::Self self, uint32_t peer, uint32_t cons,
+    GIC_COLD static gda_seen wait(const gda_shared &h, gic::Self self, uint32_t peer, uint32_t cons,
                                   uint32_t end) {
         gda_gate_pass pass(h.gate, h.env);
         const int status = wait_queue(h, queue(h, self, peer), end, &cons, exclusive, false);
@@ -114,10 +122,10 @@ template <gda_sharing S> struct gda_cold {
 
     // Waits until the blocks below `end` fit the queue. Never rings: the host has checked that a full queue
     // always holds an announced, signaled WQE.
-    GDA_COLD static gda_seen make_room(const gda_shared &h, gic::Self self, uint32_t peer, uint32_t cons,
+    GIC_COLD static gda_seen make_room(const gda_shared &h, gic::Self self, uint32_t peer, uint32_t cons,
                                        uint32_t end) {
         gda_queue *q = queue(h, self, peer);
-        const uint32_t depth = h.choices.mask + 1;
+        const uint32_t depth = q->mask + 1;
         // What is complete already was only not looked at: that is no wait.
         int status = poll(q, &cons);
         if (status == gic::OK)
@@ -133,10 +141,10 @@ template <gda_sharing S> struct gda_cold {
     // For agents whose completion scope takes in the queue at `peer`: where the latest signaled WQE ends, and that
     // it is announced. Under exclusive sharing the latter alone tells others, who could not ring for it. The turn or
     // the lock keeps it monotonic otherwise.
-    GDA_COLD static void keep_signaled(const gda_shared &h, gic::Self self, uint32_t peer, uint32_t end) {
+    GIC_COLD static void keep_signaled(const gda_shared &h, gic::Self self, uint32_t peer, uint32_t end) {
         h.cursors[place(h, self, peer)].signaled = end;
     }
-    GDA_COLD static void note_signaled(const gda_shared &h, gic::Self self, uint32_t peer) {
+    GIC_COLD static void note_signaled(const gda_shared &h, gic::Self self, uint32_t peer) {
         gda_queue *q = queue(h, self, peer);
         const uint32_t signaled = h.cursors[place(h, self, peer)].signaled;
         if (exclusive || gda_after(signaled, gic::load_relaxed<gic::Scope::device>(&q->signaled)))
@@ -144,7 +152,7 @@ template <gda_sharing S> struct gda_cold {
     }
 
     // All that is announced and signaled on the other queues of this peer is complete.
-    GDA_COLD static int complete_peer(const gda_shared &h, uint32_t agent, uint32_t peer) {
+    GIC_COLD static int complete_peer(const gda_shared &h, uint32_t agent, uint32_t peer) {
         const uint32_t own = gda_queue_number<S>(h, agent);
         GIC_ROLLED
         for (uint32_t i = 0; i < h.choices.qps; i++)
@@ -155,7 +163,7 @@ template <gda_sharing S> struct gda_cold {
     }
 
     // Announces all that is published and not announced, whoever posted it.
-    GDA_COLD static int ring_shared(const gda_shared &h, gda_queue *q) {
+    GIC_COLD static int ring_shared(const gda_shared &h, gda_queue *q) {
         if (int s = lock(h, q))
             return s;
         const uint32_t ready = gic::load_acquire<gic::Scope::device>(&q->ready);
@@ -183,13 +191,13 @@ template <gda_sharing S> struct gda_cold {
     }
 
   private:
-    GDA_COLD static int wait_lock(const gda_shared &h, gda_queue *q) {
+    GIC_COLD static int wait_lock(const gda_shared &h, gda_queue *q) {
         for (gic::Spin spin(h.env); !gic::cas_acquire<gic::Scope::device>(&q->lock, 0u, 1u);)
             if (int s = spin.failed())
                 return s;
         return gic::OK;
     }
-    GDA_COLD static int wait_turn(const gda_shared &h, gda_queue *q, uint32_t index) {
+    GIC_COLD static int wait_turn(const gda_shared &h, gda_queue *q, uint32_t index) {
         for (gic::Spin spin(h.env); gic::load_acquire<gic::Scope::device>(&q->ready) != index;)
             if (int s = spin.failed())
                 return s;
@@ -281,7 +289,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
         return (uint64_t)(uintptr_t)&h_.landings[cold::place(h_, self_, peer_)].old;
     }
     GIC_DEVICE gda_place place() const {
-        return gda_place{t_.blocks, h_.choices.mask, t_.qpn_word, t_.rkey_word, t_.remote};
+        return gda_place{t_.blocks, t_.mask, t_.qpn_word, t_.rkey_word, t_.remote};
     }
 
     GIC_DEVICE int turn_to(uint32_t peer) {
@@ -293,6 +301,8 @@ template <gda_order O, gda_sharing S> class gda_poster {
         t_ = cold::turn(h_, self_, peer_, c_, peer);
         c_ = t_.counts;
         peer_ = peer;
+        fit_ = 0;
+        refit();
         if constexpr (!exclusive)
             q_ = cold::queue(h_, self_, peer);
         return gic::OK;
@@ -305,14 +315,25 @@ template <gda_order O, gda_sharing S> class gda_poster {
         peer_ = nobody;
     }
 
+    // Posts that need no more than a free slot, single-block WQEs that all ask for a CQE and order nothing, take a
+    // short way (gda_agent::put) as long as c_.next has not reached brink_, and where they do not, brink_ is c_.next.
+    // Whatever else changes the agent's counts says so here.
+    GIC_DEVICE void refit() {
+        if constexpr (exclusive && !bare) {
+            const bool plain = (h_.choices.signal_every == 1) & (h_.choices.scope == gda_scope::qp) &
+                               (c_.last == c_.next) & !(c_.bits & GDA_FENCE);
+            brink_ = plain ? c_.cons + t_.mask + 1 : c_.next;
+        }
+    }
+
     // --- reserve -------------------------------------------------------------------------------------------
 
     // `blocks` consecutive free slots; under lock sharing the lock is held until publish().
     GIC_DEVICE int reserve(uint32_t blocks, uint32_t *index_p) {
         if constexpr (exclusive) {
             *index_p = c_.next;
-            return bare || c_.next + blocks - c_.cons <= h_.choices.mask + 1 ? (int)gic::OK
-                                                                             : make_room(c_.next + blocks);
+            return bare || c_.next + blocks - c_.cons <= t_.mask + 1 ? (int)gic::OK
+                                                                     : make_room(c_.next + blocks);
         } else if constexpr (S == gda_sharing::lock) {
             gda_queue *q = q_;
             if (int s = cold::lock(h_, q))
@@ -330,7 +351,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
     GIC_DEVICE int make_room(uint32_t end) {
         if constexpr (!exclusive) {
             c_.cons = gic::load_acquire<gic::Scope::device>(&q_->cons);
-            if (end - c_.cons <= h_.choices.mask + 1)
+            if (end - c_.cons <= t_.mask + 1)
                 return gic::OK;
         }
         gda_seen seen{c_.cons, gic::OK};
@@ -424,11 +445,14 @@ template <gda_order O, gda_sharing S> class gda_poster {
         else
             gda_announce<O>(dbr, bell, next, qpn_word);
     }
-    GIC_DEVICE void announce_own() {
+    GIC_DEVICE void announce_next() {
         if (leads())
             announce(t_.dbr, t_.bell, c_.next, t_.qpn_word);
         c_.pending = 0;
         c_.doorbells++;
+    }
+    GIC_DEVICE void announce_own() {
+        announce_next();
         if constexpr (!bare)
             note_signaled();
     }
@@ -487,6 +511,8 @@ template <gda_order O, gda_sharing S> class gda_poster {
     gda_turn t_{}; // of peer_; its counts are c_'s
     gda_counts c_{};
     gda_queue *q_ = nullptr; // where agents share queues and every post touches it
+    // Of the short way: how far it goes, and the size of puts that may take it (0: none has been looked at).
+    uint32_t brink_ = 0, fit_ = 0;
 };
 
 #endif

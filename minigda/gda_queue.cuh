@@ -11,13 +11,7 @@
 #include "backends/abi/device.cuh"
 #include "minigda/mlx5/mlx5.h"
 
-// Off the hot path: a call, which keeps the post path short and, on a GPU, its registers few. Such a function takes
-// and returns values: a reference to an agent would put the agent's state into memory.
-#if defined(__CUDACC__)
-#define GDA_COLD __device__ __noinline__
-#else
-#define GDA_COLD __attribute__((noinline))
-#endif
+#define GDA_LIKELY(condition) __builtin_expect(condition, 1)
 
 // The rungs of the paper's Table 4; what each does is in gda_order.cuh. `runtime`: look at gda_choices.order
 // (queue sharing other than exclusive, where an indirect branch is nothing beside the atomics).
@@ -72,7 +66,6 @@ struct gda_choices {
     uint32_t inline_only;  // larger ones are refused instead of pointed to
     uint32_t inline_one;   // of those that go into the WQE: up to this many bytes it takes one block
     uint32_t put_max;      // larger puts are refused
-    uint32_t mask;         // blocks of a queue - 1
     uint32_t first_qp;     // agent a uses QP (a + first_qp) % qps
 };
 
@@ -84,17 +77,22 @@ struct gda_gate {
 };
 
 struct alignas(64) gda_queue {
-    // Constant during a run; the first line is what a post needs.
+    // Constant during a run; the first line is what a post needs (also what is the same for all queues: the registers
+    // it is loaded into stay, where parameters of a kernel would be loaded again for every post).
     uint8_t *blocks;
-    uint64_t remote; // the peer's window, as its NIC knows it
-    uint32_t *dbr;   // mlx5_dbr.snd
-    uint64_t *bell;  // the 64-bit doorbell
-    uint32_t qpn_word,
-        rkey_word;       // as WQEs have them: mlx5_ctrl_word1 without its segment count, mlx5_raddr_seg.rkey
-    uint32_t qpn, depth; // depth: blocks, a power of two up to 32768
+    uint64_t remote;            // the peer's window, as its NIC knows it
+    uint32_t *dbr;              // mlx5_dbr.snd
+    uint64_t *bell;             // the 64-bit doorbell
+    uint8_t *window;            // this rank's
+    uint32_t qpn_word;          // mlx5_ctrl_word1 without its segment count
+    uint32_t rkey_word;         // mlx5_raddr_seg.rkey
+    uint32_t lkey_word;         // mlx5_data_seg.lkey of the window
+    uint32_t mask;              // depth - 1
+    uint32_t by_value;          // 8-byte payloads go into the WQE
     const struct mlx5_cqe *cqe; // collapsed: overwritten by every completion
     uint64_t *values;           // one word per slot: payload of put_value where nothing goes inline
     uint32_t values_key;
+    uint32_t qpn, depth; // depth: blocks, a power of two up to 32768
 
     // Shared sharing only; each line has its own writers.
     alignas(64) uint32_t reserved; // last reserved block + 1

@@ -69,13 +69,15 @@ GIC_HD gda_segment gda_ctrl(const gda_place &q, uint32_t index, uint8_t opcode, 
 GIC_HD gda_segment gda_raddr(const gda_place &q, uint64_t offset) {
     return {mlx5_be64(q.remote + offset), gda_pair(q.rkey_word, 0)};
 }
-GIC_HD gda_segment gda_data(uint32_t bytes, uint32_t lkey, uint64_t addr) {
-    return {gda_pair(mlx5_be32(bytes), mlx5_be32(lkey)), mlx5_be64(addr)};
+// `lkey_word`: mlx5_data_seg.lkey.
+GIC_HD gda_segment gda_data(uint32_t bytes, uint32_t lkey_word, uint64_t addr) {
+    return {gda_pair(mlx5_be32(bytes), lkey_word), mlx5_be64(addr)};
 }
 // Inline header and the first 12 bytes behind it, given as three words in memory order.
 GIC_HD gda_segment gda_inline(uint32_t bytes, uint32_t a, uint32_t b, uint32_t c) {
     return {gda_pair(mlx5_be32(bytes | MLX5_INLINE), a), gda_pair(b, c)};
 }
+GIC_HD gda_segment gda_value(uint64_t v) { return gda_inline(8, (uint32_t)v, (uint32_t)(v >> 32), 0); }
 GIC_HD gda_segment gda_atomic(uint64_t add) { return {mlx5_be64(add), 0}; }
 
 // `flags` of all: gda_flags() of fm_ce_se. `at`: offset in the peer's window.
@@ -91,7 +93,7 @@ GIC_DEVICE void gda_write_pointer(const gda_place &q, uint32_t index, uint32_t f
     seg[0] = gda_ctrl(q, index, opcode, bytes ? 3 : 2, flags);
     seg[1] = gda_raddr(q, at);
     if (bytes)
-        seg[2] = gda_data(bytes, lkey, laddr);
+        seg[2] = gda_data(bytes, mlx5_be32(lkey), laddr);
 }
 
 // RDMA_WRITE of a value of 1 to 8 bytes, in memory order in the low end of `value`.
@@ -121,7 +123,7 @@ GIC_DEVICE uint32_t gda_payload(const uint8_t *src, uint32_t bytes, uint32_t at)
 
 struct gda_cold_wqe {
     // The segments from the third on of an RDMA_WRITE that carries `bytes` of payload.
-    GDA_COLD static void payload(uint8_t *blocks, uint32_t mask, uint32_t index, const uint8_t *src,
+    GIC_COLD static void payload(uint8_t *blocks, uint32_t mask, uint32_t index, const uint8_t *src,
                                  uint32_t bytes) {
         const gda_place q{blocks, mask, 0, 0, 0};
         const uint32_t ds = mlx5_inline_ds(2, bytes);
@@ -152,7 +154,7 @@ GIC_DEVICE void gda_write_fetch_add(const gda_place &q, uint32_t index, uint32_t
     seg[0] = gda_ctrl(q, index, MLX5_OP_ATOMIC_FA, 4, flags);
     seg[1] = gda_raddr(q, at);
     seg[2] = gda_atomic(add);
-    seg[3] = gda_data(8, lkey, laddr);
+    seg[3] = gda_data(8, mlx5_be32(lkey), laddr);
 }
 
 #endif

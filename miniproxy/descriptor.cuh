@@ -70,6 +70,9 @@ GIC_HD bool is_immediate(Op op) { return op == Op::value || op == Op::signal || 
 // The parity that slot `index & (2^shift - 1)` carries in the lap that `index` belongs to; 1 in the first, so
 // that zeroed memory is not valid.
 GIC_HD uint64_t phase_of(uint64_t index, unsigned shift) { return ((index >> shift) & 1) ^ 1; }
+GIC_HD uint64_t phase_of_low(uint32_t index, unsigned shift) {
+    return ((index >> shift) & 1) ^ 1;
+} // of its low half
 
 // The caller has checked that every field fits. Both halves come back with phase 0.
 GIC_HD Descriptor pack(const Fields &f) {

@@ -56,7 +56,7 @@ struct Rings {
     uint64_t *results; // host memory, `result_slots` words: where the old value of a fetch_add arrives
     uint32_t count;
     uint32_t result_slots; // agents that can use fetch_add
-    uint32_t shift;        // log2 of the slots per ring
+    uint32_t shift, mask;  // log2 of the slots per ring, and their number - 1
     uint32_t put_max;      // bytes of one put
     uint32_t shared;       // agents may share a ring
     uint32_t posted;       // nothing orders the payload of a put (GPU only)
@@ -72,28 +72,28 @@ template <Handoff F> struct Handle {
     class Agent;
 };
 
+// Indices of descriptors on this side: the low 32 bits, compared by difference. A ring holds 2^16 at most.
 template <Handoff F> class Handle<F>::Agent {
   public:
-    GIC_DEVICE Agent(const Handle &h, gic::Self self) : h_(h), self_(self) {
+    // `h` outlives the agent.
+    GIC_DEVICE Agent(const Handle &h, const gic::Self &self) : h_(h), self_(self) {
         // Without sharing an agent beyond the last ring has none; the adapter refuses such a launch, and here
         // every call answers ERR_INVAL rather than break another agent's ring.
         bool has_ring = h.rings.shared || self.agent < h.rings.count;
-        uint32_t r = self.agent % h.rings.count;
         peers_ = has_ring ? h.nranks : 0;
-        slots_ = h.rings.slots + ((uint64_t)r << h.rings.shift);
-        progress_ = h.rings.progress + r;
-        producer_ = h.rings.producer + r;
+        slots_ = h.rings.slots + ((uint64_t)ring_number(h, self) << h.rings.shift);
         if (!has_ring)
             return;
         // What came before is this agent's to complete too: one launch may make an agent more than once.
-        next_ = last_ = gic::load_relaxed<gic::Scope::device>(&producer_->head);
-        limit_ = gic::load_relaxed(&progress_->consumed) + depth();
+        next_ = last_ = (uint32_t)gic::load_relaxed<gic::Scope::device>(&producer(h, self)->head);
+        limit_ = (uint32_t)gic::load_relaxed(&progress(h, self)->consumed) + h.rings.mask + 1;
         if (self.lane == 0)
-            gic::store_relaxed(h.rings.open + r, (uint8_t)1);
+            *(volatile uint8_t *)(h.rings.open + ring_number(h, self)) =
+                1; // an atomic byte would be a loop over PCIe
     }
     GIC_DEVICE ~Agent() {
         if (F == Handoff::tuned && peers_ && self_.lane == 0)
-            producer_->head = next_;
+            keep(h_, self_, next_);
     }
     Agent(const Agent &) = delete;
     Agent &operator=(const Agent &) = delete;
@@ -110,7 +110,7 @@ template <Handoff F> class Handle<F>::Agent {
             if (bad(Fields{Op::put, peer, m.dst, m.src, m.bytes, 0}))
                 return gic::ERR_INVAL;
         }
-        uint64_t at;
+        uint32_t at;
         if (int s = reserve(n, &at))
             return s;
         for (uint32_t i = gic::lane_first(self_); i < n; i += gic::lane_step(self_)) {
@@ -149,10 +149,7 @@ template <Handoff F> class Handle<F>::Agent {
         if (sig % 8 != 0 || sig >= MAX_OFFSET)
             return gic::ERR_INVAL;
         const uint64_t *word = (const uint64_t *)(h_.window + sig);
-        for (gic::Spin spin(h_.env); gic::load_acquire(word) < at_least;)
-            if (int s = spin.failed())
-                return s;
-        return gic::OK;
+        return gic::load_acquire(word) >= at_least ? (int)gic::OK : wait_word(h_, word, at_least);
     }
 
     GIC_DEVICE int get(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
@@ -192,7 +189,20 @@ template <Handoff F> class Handle<F>::Agent {
     GIC_DEVICE int ring() { return gic::OK; }
 
   private:
-    GIC_DEVICE uint64_t depth() const { return (uint64_t)1 << h_.rings.shift; }
+    GIC_DEVICE static uint32_t ring_number(const Handle &h, const gic::Self &self) {
+        return self.agent < h.rings.count ? self.agent : self.agent % h.rings.count;
+    }
+    GIC_DEVICE static Progress *progress(const Handle &h, const gic::Self &self) {
+        return h.rings.progress + ring_number(h, self);
+    }
+    GIC_DEVICE static Producer *producer(const Handle &h, const gic::Self &self) {
+        return h.rings.producer + ring_number(h, self);
+    }
+    // The producer's head, all 64 bits of it, moves on to `next`.
+    GIC_DEVICE static void keep(const Handle &h, const gic::Self &self, uint32_t next) {
+        Producer *p = producer(h, self);
+        p->head += (uint32_t)(next - (uint32_t)p->head);
+    }
 
     // Does it fit a descriptor? Whether it lies in the windows is the worker's to check.
     GIC_DEVICE bool bad(const Fields &f) const {
@@ -205,13 +215,13 @@ template <Handoff F> class Handle<F>::Agent {
         return (f.op == Op::signal || f.op == Op::fetch_add) && f.dst % 8 != 0;
     }
 
-    GIC_DEVICE void write(uint64_t index, const Fields &f) {
-        publish<F>(slots_ + (index & (depth() - 1)), pack(f), phase_of(index, h_.rings.shift),
+    GIC_DEVICE void write(uint32_t index, const Fields &f) {
+        publish<F>(slots_ + (index & h_.rings.mask), pack(f), phase_of_low(index, h_.rings.shift),
                    h_.rings.posted);
     }
 
     GIC_DEVICE int post(const Fields &f) {
-        uint64_t at;
+        uint32_t at;
         if (bad(f))
             return gic::ERR_INVAL;
         if (int s = reserve(1, &at))
@@ -222,7 +232,7 @@ template <Handoff F> class Handle<F>::Agent {
     }
 
     GIC_DEVICE int post(const Fields &first, const Fields &second) {
-        uint64_t at;
+        uint32_t at;
         if (bad(first) || bad(second))
             return gic::ERR_INVAL;
         if (int s = reserve(2, &at))
@@ -235,68 +245,88 @@ template <Handoff F> class Handle<F>::Agent {
     }
 
     // `n` slots in a row that are free to write.
-    GIC_DEVICE int reserve(uint32_t n, uint64_t *at_p) {
+    GIC_DEVICE int reserve(uint32_t n, uint32_t *at_p) {
         if constexpr (F == Handoff::baseline) {
-            uint64_t at = 0;
+            uint32_t at = 0;
             if (self_.lane == 0)
-                at = gic::fetch_add<gic::Scope::device>(&producer_->head, (uint64_t)n);
+                at = (uint32_t)gic::fetch_add<gic::Scope::device>(&producer(h_, self_)->head, (uint64_t)n);
             *at_p = at = gic::broadcast(self_, at);
             last_ = at + n;
-            return space(last_);
+            // The classical way looks at the worker's progress every time.
+            if (self_.lane == 0)
+                limit_ = (uint32_t)gic::load_acquire(&progress(h_, self_)->consumed) + h_.rings.mask + 1;
+            limit_ = gic::broadcast(self_, limit_);
+            return (int32_t)(limit_ - last_) >= 0 ? (int)gic::OK : wait_for_space(last_);
         } else {
-            if (next_ + n > limit_)
-                if (int s = space(next_ + n))
-                    return s;
             *at_p = next_;
+            if (limit_ - next_ < n)
+                if (int s = wait_for_space(next_ + n))
+                    return s;
             last_ = next_ += n;
             return gic::OK;
         }
     }
 
-    // Read the worker's progress until slots below `end` are free.
-    GIC_DEVICE int space(uint64_t end) {
-        int status = gic::OK;
+    struct Seen {
+        uint32_t limit;
+        int status;
+    };
+    GIC_DEVICE int wait_for_space(uint32_t end) {
+        Seen seen{limit_, gic::OK};
         if (self_.lane == 0)
-            for (gic::Spin spin(h_.env);
-                 (limit_ = gic::load_acquire(&progress_->consumed) + depth()) < end;) {
-                if ((status = gic::load_relaxed(&progress_->status)) != gic::OK)
-                    break;
-                if ((status = spin.failed()) == gic::OK)
-                    continue;
-                // Reserved slots that nobody will fill: with more producers the ring ends here for all.
-                if (F == Handoff::baseline)
-                    gic::store_relaxed(&progress_->status, (int32_t)status);
+            seen = space(h_, self_, end, next_);
+        limit_ = gic::broadcast(self_, seen.limit);
+        return gic::broadcast(self_, seen.status);
+    }
+    // Read the worker's progress until slots below `end` are free.
+    GIC_COLD static Seen space(const Handle &h, gic::Self self, uint32_t end, uint32_t next) {
+        Progress *p = progress(h, self);
+        int status = gic::OK;
+        uint32_t limit;
+        if (F == Handoff::tuned)
+            keep(h, self, next); // now and then, so that the head keeps its upper half
+        for (gic::Spin spin(h.env);
+             (int32_t)((limit = (uint32_t)gic::load_acquire(&p->consumed) + h.rings.mask + 1) - end) < 0;) {
+            if ((status = gic::load_relaxed(&p->status)) != gic::OK)
                 break;
-            }
-        limit_ = gic::broadcast(self_, limit_);
-        return gic::broadcast(self_, status);
+            if ((status = spin.failed()) == gic::OK)
+                continue;
+            // Reserved slots that nobody will fill: with more producers the ring ends here for all.
+            if (F == Handoff::baseline)
+                gic::store_relaxed(&p->status, (int32_t)status);
+            break;
+        }
+        return {limit, status};
     }
 
     GIC_DEVICE int completed() {
-        int status = gic::OK;
-        if (self_.lane == 0) {
-            for (gic::Spin spin(h_.env); gic::load_acquire(&progress_->completed) < last_;) {
-                if ((status = gic::load_relaxed(&progress_->status)) != gic::OK)
-                    break;
-                if ((status = spin.failed()) != gic::OK)
-                    break;
-            }
-            if (status == gic::OK)
-                status = gic::load_relaxed(&progress_->status);
+        return gic::broadcast(self_, self_.lane == 0 ? wait_completed(h_, self_, last_) : (int)gic::OK);
+    }
+    GIC_COLD static int wait_completed(const Handle &h, gic::Self self, uint32_t end) {
+        Progress *p = progress(h, self);
+        for (gic::Spin spin(h.env); (int32_t)(end - (uint32_t)gic::load_acquire(&p->completed)) > 0;) {
+            if (int s = gic::load_relaxed(&p->status))
+                return s;
+            if (int s = spin.failed())
+                return s;
         }
-        return gic::broadcast(self_, status);
+        return gic::load_relaxed(&p->status);
+    }
+    GIC_COLD static int wait_word(const Handle &h, const uint64_t *word, uint64_t at_least) {
+        for (gic::Spin spin(h.env); gic::load_acquire(word) < at_least;)
+            if (int s = spin.failed())
+                return s;
+        return gic::OK;
     }
 
-    const Handle h_;
+    const Handle &h_;
     const gic::Self self_;
     uint32_t peers_ = 0; // 0: no ring
     bool gets_ = false;  // since the last flush
     Descriptor *slots_;
-    Progress *progress_;
-    Producer *producer_;
-    uint64_t next_ = 0;  // tuned: next index
-    uint64_t limit_ = 0; // first index known not to be free
-    uint64_t last_ = 0;  // last index this agent posted + 1
+    uint32_t next_ = 0;  // tuned: next index
+    uint32_t limit_ = 0; // first index known not to be free
+    uint32_t last_ = 0;  // last index this agent posted + 1
 };
 
 } // namespace proxy

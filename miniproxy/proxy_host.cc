@@ -61,6 +61,7 @@ int Host::allocate() {
     int rc;
     r.count = attr_.rings;
     r.shift = (uint32_t)__builtin_ctz(attr_.ring_depth);
+    r.mask = attr_.ring_depth - 1;
     r.shared = attr_.shared;
     r.put_max = attr_.inline_only ? attr_.inline_max : MAX_BYTES;
     r.result_slots = attr_.shared ? MAX_SHARED_AGENTS : attr_.rings;

@@ -54,6 +54,9 @@
 // Before a loop whose body holds operations of an agent: a GPU inlines them all, and copies of them cost compile
 // time and instruction cache.
 #define GIC_ROLLED _Pragma("unroll 1")
+// Off the hot path: a call, which keeps the path short and, on a GPU, its registers few. Such a function takes and
+// returns values: a reference to an agent would put the agent's state into memory.
+#define GIC_COLD __device__ __noinline__
 #else
 #include <sched.h>
 #include <string.h>
@@ -64,6 +67,7 @@
 #define GIC_DEVICE inline
 #define GIC_HD inline
 #define GIC_ROLLED
+#define GIC_COLD __attribute__((noinline))
 #endif
 
 namespace gic {

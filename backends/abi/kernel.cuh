@@ -65,7 +65,7 @@ __global__ void gic_kernel(const __grid_constant__ H h, const __grid_constant__ 
                            uint32_t agents, gic::KernelReport report) {
     const uint32_t block = report.claims ? gic::placed_block(report, h.env) : blockIdx.x;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const gic::Self self{warp * report.blocks + block, agents, h.lanes == 1 ? 0 : lane, h.lanes};
+    const gic::Self self{warp * report.blocks + block, agents, lane, h.lanes};
     if (block >= report.blocks || self.agent >= agents || lane >= h.lanes)
         return;
     if (self.agent == 0 && self.lane == 0)
