@@ -85,6 +85,8 @@ type CellView struct {
 	Row  *RowView
 	Text CellText
 	Best bool // the best verified floor of its place
+	// Alone: CUDA threads measured themselves, so that the figure is of hardware whatever the NIC is.
+	Alone bool
 	// Floor is the median of the best floor, 0 if there is none to compare with.
 	Floor float64
 	N     int // process runs behind the numbers
@@ -169,6 +171,7 @@ func (p *point) view(everywhere map[string]bool, n *notes) PointView {
 		mv := MetricView{Name: m.name, Base: m.unit, Class: m.class, Unit: u.name, Of: m.of(), Shown: slices.Contains(shown, m)}
 		for i, c := range m.cells {
 			cv := c.view(&v.Rows[i])
+			cv.Alone = c.row.device == "cuda" && workloads.OnDevice(c.row.workload, m.name)
 			if mv.Shown && !c.row.idle() && !c.foreign() {
 				cv.Text = textOf(c.line(m, u, n))
 			}

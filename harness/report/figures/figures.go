@@ -108,7 +108,7 @@ func (e *evidence) add(c *report.CellView) {
 	e.bounded, e.ranged = e.bounded || c.Bounded, e.ranged || !c.Bounded
 	e.crowded = e.crowded || r.Oversubscribed
 	e.imported = e.imported || r.Imported != ""
-	e.soft = e.soft || r.NIC == "soft" || r.Device == "host"
+	e.soft = e.soft || r.NIC == "soft" && !c.Alone || r.Device == "host"
 }
 
 func (e *evidence) runs() string {

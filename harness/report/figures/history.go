@@ -87,7 +87,8 @@ func historyNote(s *results.Series, low, high, bounded int) string {
 		parts = append(parts, "no intervals: too few process runs")
 	}
 	note := strings.Join(parts, "; ")
-	if value(s.Keys, "nic") == "soft" || value(s.Keys, "device") == "host" {
+	alone := value(s.Keys, "device") == "cuda" && workloads.OnDevice(value(s.Keys, "workload"), s.Metric)
+	if value(s.Keys, "nic") == "soft" && !alone || value(s.Keys, "device") == "host" {
 		note += ". Not times of hardware"
 	}
 	return note

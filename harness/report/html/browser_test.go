@@ -31,6 +31,9 @@ func TestPageInABrowser(t *testing.T) {
 		c.viewport(v.width, v.height, v.dark)
 		c.open(url)
 		c.checkLayout(v.name, v.width)
+		c.eval(`document.querySelectorAll("details").forEach(d => d.open = true); 1`, new(int))
+		c.checkLayout(v.name+", all open", v.width)
+		c.eval(`document.querySelectorAll("details").forEach(d => d.open = false); 1`, new(int))
 		c.checkTheme(v.name, v.dark)
 		if pictures := os.Getenv("GIC_PICTURES"); pictures != "" { // for people to look at
 			c.screenshot(filepath.Join(pictures, v.name+".png"))

@@ -63,7 +63,8 @@ type figureData struct {
 
 type sectionData struct {
 	*report.SectionView
-	ID string
+	ID       string
+	Counters *counterTable // nil if no row has any
 }
 
 // idle is why rows have no number or support no claim.
@@ -86,7 +87,11 @@ func (p *Page) run(i int) runData {
 	d.Missing, d.Figures = p.sets[i].Missing, groupFigures(p.sets[i].Figures)
 	for j := range d.RunView.Sections {
 		s := &d.RunView.Sections[j]
-		d.Sections = append(d.Sections, sectionData{s, fmt.Sprintf("%s-table-%d", d.ID, j+1)})
+		section := sectionData{SectionView: s, ID: fmt.Sprintf("%s-table-%d", d.ID, j+1)}
+		if i < len(p.counters) {
+			section.Counters = p.counters[i].table(s)
+		}
+		d.Sections = append(d.Sections, section)
 		d.Headlines = append(d.Headlines, headlines(s)...)
 	}
 	d.Idle = idleRows(d.RunView)

@@ -35,6 +35,7 @@ type Page struct {
 	report    *report.Report
 	samples   figures.Samples
 	libraries []libraries // per run
+	counters  []tallies   // per run
 	at        string      // file of the record being added, "" if not known
 	line      int
 	files     []*attachment
@@ -56,9 +57,10 @@ func (p *Page) Add(rec record.Record) {
 	run := p.report.Runs() - 1
 	p.samples.Add(run, c)
 	for len(p.libraries) <= run {
-		p.libraries = append(p.libraries, libraries{})
+		p.libraries, p.counters = append(p.libraries, libraries{}), append(p.counters, tallies{})
 	}
 	p.libraries[run].add(c)
+	p.counters[run].add(c)
 }
 
 // AddAt is Add for a record of a file.

@@ -7,6 +7,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"regexp"
@@ -139,6 +140,66 @@ func TestPageHasAllParts(t *testing.T) {
 	}
 }
 
+// TestPageShowsCounters: what the NIC was asked for is there, closed, exact counts told from timed ones.
+func TestPageShowsCounters(t *testing.T) {
+	records := reporttest.Run(3)
+	for _, rec := range records {
+		if c, ok := rec.(*record.Case); ok && c.Workload == "goodput" && c.Counters != nil && c.Index == 2 {
+			c.Counters[2].Value = 64 // declared exact
+		}
+	}
+	page := New(Options{})
+	for _, rec := range records {
+		page.Add(rec)
+	}
+	page.build()
+	got := map[string]counterTable{}
+	for _, s := range page.run(0).Sections {
+		table := *s.Counters
+		table.Rows = table.Rows[:1]
+		got[s.Workload] = table
+	}
+	exact := func(text string) counterCell { return counterCell{Text: text, Exact: true} }
+	columns := []string{"messages", "wqes", "doorbells", "slot_waits"}
+	for workload, want := range map[string]counterTable{
+		"op": {Columns: columns, Zero: []string{"wqe_read"}, Rows: []counterRow{{
+			Point: "size=8", Label: "minigda batch=1 qps=1", Where: "soft/host", Cells: []counterCell{exact("1000"), exact("1000"), exact("63"), {Text: "0..2"}},
+		}}},
+		"goodput": {Columns: columns, Zero: []string{"wqe_read"}, Varied: true, Rows: []counterRow{{
+			Point: "size=8", Label: "minigda", Where: "soft/host",
+			Cells: []counterCell{exact("1000"), exact("1000"), {Text: "63..64", Exact: true, Varied: true}, {Text: "0..2"}},
+		}}},
+	} {
+		have := got[workload]
+		have.Rows[0].Label = want.Rows[0].Label // others' tests are of labels
+		if d := cmp.Diff(want, have); d != "" {
+			t.Errorf("%s (-want +got):\n%s", workload, d)
+		}
+	}
+	text := string(render(t, records))
+	for _, s := range []string{`<details class="counters"><summary>`, `>=1000</td>`, `>0..2</td>`, `>=63..64 !</td>`, "Zero in all rows: wqe_read."} {
+		if !strings.Contains(text, s) {
+			t.Errorf("the page does not hold %q", s)
+		}
+	}
+	var many []record.Record
+	for i, rec := range reporttest.Run(1) {
+		if c, ok := rec.(*record.Case); !ok || i == 1 {
+			many = append(many, rec)
+			for size := 10000; ok && size < 10000+maxCounterRows+5; size++ {
+				d := *c
+				d.Axes = maps.Clone(c.Axes)
+				d.Axes["size"] = fmt.Sprint(size)
+				d.ID = record.CaseID(&d)
+				many = append(many, &d)
+			}
+		}
+	}
+	if text := string(render(t, many)); !strings.Contains(text, "and 6 more rows: the records have them") {
+		t.Error("a long sweep fills the page with counters")
+	}
+}
+
 // TestPageHoldsItsData reads the attached files back: the records byte by byte, and csv as gic show prints it.
 func TestPageHoldsItsData(t *testing.T) {
 	records := reporttest.Run(3)
@@ -267,6 +328,9 @@ func poison(records []record.Record, text string) {
 			rec.Warnings = []workloads.Warning{{Code: text, Text: text}}
 			for i := range rec.Metrics {
 				rec.Metrics[i].Name += text
+			}
+			for i := range rec.Counters {
+				rec.Counters[i].Name += text
 			}
 			rec.ID = record.CaseID(rec)
 		}

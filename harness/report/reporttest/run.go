@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"gic/backends"
 	"gic/harness/record"
 	"gic/workloads"
 )
@@ -108,6 +109,11 @@ func (m *maker) add(workload string, axes map[string]string, backend string, con
 	for i := range m.repeat {
 		c := m.base(workload, axes, backend, full, i)
 		c.Verify = &workloads.Verification{Checked: 65536}
+		c.Messages = 1000
+		c.Counters = []backends.Counter{
+			{Name: "wqes", Unit: "1", Value: 1000, Exact: true}, {Name: "wqe_read", Unit: "1", Exact: true},
+			{Name: "doorbells", Unit: "1", Value: 63, Exact: true}, {Name: "slot_waits", Unit: "1", Value: uint64(i)},
+		}
 		drift := math.Exp(0.05 * m.rng.NormFloat64())
 		for _, spec := range metrics {
 			v := make([]float64, spec.ops)
