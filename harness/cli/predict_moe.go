@@ -43,6 +43,9 @@ func (a *app) predictMoE(p *predictFlags, platforms []*oracle.Platform, settings
 				if err != nil {
 					return err
 				}
+				if ranks >= 1024 {
+					fmt.Fprintf(a.stderr, "simulating %d ranks on %s\n", ranks, pl.Name)
+				}
 				answer, err := scale.Predict(pl, m)
 				if err != nil {
 					return usagef("moe: %w", err)

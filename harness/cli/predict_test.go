@@ -65,6 +65,7 @@ func TestPredictRefuses(t *testing.T) {
 		{"has no source", []string{"--platform", write("g.yaml", constant("    value: 1\n    unit: us\n"))}},
 		{"value -1 is negative", []string{"--platform", write("h.yaml", constant("    value: -1\n    unit: us\n    source: me\n"))}},
 		{`valid size: "9..8" is not a range`, []string{"--platform", write("i.yaml", constant("    value: 1\n    unit: us\n    source: me\n    valid: {size: 9..8}\n"))}},
+		{`constant cqe: condition "siez" is not known`, []string{"--platform", write("k.yaml", constant("    value: 1\n    unit: us\n    source: me\n    valid: {siez: 8..9}\n"))}},
 		{"is given twice", []string{"--platform", write("j.yaml", constant("    value: 1\n    unit: us\n    source: me\n  - name: cqe\n    value: 2\n    unit: us\n    source: me\n"))}},
 		{`unknown workload with a model "ops"`, []string{"--workload", "ops"}},
 		{`condition "sise" is not known`, []string{"--workload", "op:sise=8"}},

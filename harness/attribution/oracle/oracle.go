@@ -13,6 +13,7 @@ package oracle
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -178,6 +179,10 @@ func (c *calc) num(key string) float64 {
 // result ends an evaluation. Names in the formula are those of constants as use returned them and of conditions.
 func (c *calc) result(v float64, formula string) {
 	if c.dead() {
+		return
+	}
+	if !(v > 0) || math.IsInf(v, 0) {
+		c.none("the constants give %v: %s", v, formula)
 		return
 	}
 	c.out.Value, c.out.Formula = v, formula

@@ -250,6 +250,11 @@ func (p *Platform) check() error {
 	case p.Name == "":
 		return errors.New("name is empty")
 	}
+	for _, key := range slices.Sorted(keys(p.Conditions)) {
+		if err := CheckKey(key); err != nil {
+			return fmt.Errorf("conditions: %w", err)
+		}
+	}
 	seen := map[string]bool{}
 	for i, k := range p.Constants {
 		if k == nil {
@@ -274,6 +279,13 @@ func (p *Platform) check() error {
 			return fmt.Errorf("constant %s is given twice", k.ID())
 		}
 		seen[k.ID()] = true
+		for _, m := range []map[string]string{k.For, k.Valid} {
+			for _, key := range slices.Sorted(keys(m)) {
+				if err := CheckKey(key); err != nil {
+					return fmt.Errorf("constant %s: %w", k.ID(), err)
+				}
+			}
+		}
 		for _, key := range slices.Sorted(keys(k.Valid)) {
 			if err := checkValid(k.Valid[key]); err != nil {
 				return fmt.Errorf("constant %s: valid %s: %w", k.ID(), key, err)
