@@ -23,8 +23,10 @@
 // Loops over a thread's values, which are registers.
 #if defined(__CUDACC__)
 #define GIC_CALLER_UNROLL _Pragma("unroll")
+#define GIC_CALLER_UNROLL_4 _Pragma("unroll 4")
 #else
 #define GIC_CALLER_UNROLL
+#define GIC_CALLER_UNROLL_4
 #endif
 
 struct caller_workload {
@@ -41,6 +43,7 @@ struct caller_workload {
     struct Params {
         uint32_t sends, peer; // does this rank send, and to whom
         uint32_t work, live, blocks, threads, iterations;
+        uint32_t apart;           // on a CUDA device: the communication code is called through a pointer
         uint32_t bound;           // on a CUDA device: BOUND, or 1 for the registers that the compiler likes
         uint32_t bytes, messages; // per block
         uint32_t rounds, warmup, variants;
@@ -54,6 +57,7 @@ struct caller_workload {
         uint32_t *shape;  // on a CUDA device: Shape of `absent` and of the others
         int32_t *status;  // per block, on a CUDA device
         uint64_t *taken;  // per variant, on a CUDA device: the sums before they go to the window
+        uint64_t *sender; // on a CUDA device: where the code is that is called
     };
     struct Shape {
         uint32_t registers, local_bytes, blocks_per_sm;
@@ -65,6 +69,7 @@ struct caller_workload {
         p->work = in.u32("work");
         p->live = in.u32("live");
         p->bound = in.u32("bound");
+        p->apart = in.u32("apart");
         p->blocks = in.u32("blocks");
         p->threads = in.u32("threads");
         p->iterations = in.u32("iterations");
@@ -100,6 +105,7 @@ struct caller_workload {
         p->shape = mem.array<uint32_t>(2 * sizeof(Shape) / sizeof(uint32_t));
         p->status = mem.array<int32_t>(p->blocks);
         p->taken = mem.array<uint64_t>(VARIANTS);
+        p->sender = mem.array<uint64_t>(1);
         return 0;
     }
 
@@ -141,7 +147,7 @@ struct caller_workload {
         static GIC_DEVICE float step(float x) { return fmaf(x, x, C); }
 
         GIC_DEVICE void compute(const Params &p, uint64_t thread) {
-            GIC_ROLLED
+            GIC_CALLER_UNROLL_4
             for (uint32_t i = 0; i < p.iterations; i++)
                 GIC_CALLER_UNROLL
             for (uint32_t k = 0; k < N; k++)

@@ -62,6 +62,7 @@ func (Workload) Axes() []workloads.Axis {
 		key("size", "8", "1..1048576", "payload bytes of one message"),
 		key("blocks", "1", "1..16384", "blocks of the kernel, each with one sender"),
 		key("threads", "256", "32..256", "threads of a block, a multiple of 32"),
+		key("call", "inlined", "inlined|apart", "communication code in the kernel, or called through a pointer, as that of a linked library, on a CUDA device"),
 		key("bound", "1", "1|8", "resident blocks per multiprocessor that the kernels are compiled for, on a CUDA device; 1: registers as the compiler likes"),
 		key("iterations", "1024", "1..16777216", "multiply-adds per value"),
 		key("rounds", "10", "1..10000", "times each variant runs"),
@@ -77,7 +78,7 @@ type job struct {
 	live, messages, size      int
 	blocks, threads           int
 	iterations, rounds, drops int
-	bound                     int
+	call, bound               int
 	bytes                     uint64
 	sums                      window.Words
 	source, target            window.Slots
@@ -111,6 +112,9 @@ func (j *job) parse() error {
 	}
 	j.stream = work == 1
 	if _, err := p.OneOf("live", "8", "16", "32", "64"); err != nil {
+		return err
+	}
+	if j.call, err = p.OneOf("call", "inlined", "apart"); err != nil {
 		return err
 	}
 	if _, err := p.OneOf("bound", "1", "8"); err != nil {
@@ -174,7 +178,7 @@ func (j *job) Run(rank int) (backends.Run, error) {
 	args := j.point.Args(j.seed)
 	b2i := map[bool]uint64{true: 1}
 	for key, v := range map[string]uint64{
-		"sends": b2i[rank == 0], "peer": 1, "work": b2i[j.stream], "live": uint64(j.live), "bound": uint64(j.bound),
+		"sends": b2i[rank == 0], "peer": 1, "work": b2i[j.stream], "live": uint64(j.live), "apart": uint64(j.call), "bound": uint64(j.bound),
 		"blocks": uint64(j.blocks), "threads": uint64(j.threads), "iterations": uint64(j.iterations),
 		"bytes": uint64(j.size), "messages": uint64(j.messages), "rounds": uint64(j.rounds), "warmup": uint64(j.drops),
 		"src": j.source.Offset, "dst": j.target.Offset, "stride": j.target.Stride, "sums": j.sums.Offset,

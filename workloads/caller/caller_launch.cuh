@@ -44,7 +44,15 @@ __global__ void GIC_CALLER_BOUND(B) absent(const __grid_constant__ Params p, gic
     end_block(loops);
 }
 
-template <uint32_t W, uint32_t N, uint32_t B, class H>
+// What a library gives that is linked, not included: the kernel knows nothing of it but where it is.
+template <class H> using Sender = int (*)(const H &, const Params &, const gic::Self &, bool);
+template <class H>
+__device__ __noinline__ int send_apart(const H &h, const Params &p, const gic::Self &self, bool wait) {
+    return caller_workload::send(h, self, p, wait);
+}
+template <class H> __global__ void find_sender(uint64_t *to) { *to = (uint64_t)(Sender<H>)send_apart<H>; }
+
+template <uint32_t W, uint32_t N, uint32_t B, bool Apart, class H>
 __global__ void GIC_CALLER_BOUND(B) code(const __grid_constant__ H h, const __grid_constant__ Params p,
                                          uint32_t variant, gic::Loop *loops, volatile uint32_t *stop) {
     begin_block(loops);
@@ -54,7 +62,12 @@ __global__ void GIC_CALLER_BOUND(B) code(const __grid_constant__ H h, const __gr
     if (variant != caller_workload::DORMANT) {
         if (threadIdx.x < h.lanes) {
             const gic::Self self{blockIdx.x, gridDim.x, threadIdx.x, h.lanes};
-            const int status = caller_workload::send(h, self, p, variant == caller_workload::WAIT);
+            const bool wait = variant == caller_workload::WAIT;
+            int status;
+            if constexpr (Apart)
+                status = ((Sender<H>)*p.sender)(h, p, self, wait);
+            else
+                status = caller_workload::send(h, self, p, wait);
             if (status != gic::OK && threadIdx.x == 0) {
                 p.status[blockIdx.x] = status;
                 *stop = 1;
@@ -132,20 +145,23 @@ inline Absent absent_for(const Params &p) {
     return p.work == caller_workload::STREAM ? absent_for<caller_workload::STREAM>(p)
                                              : absent_for<caller_workload::COMPUTE>(p);
 }
-template <uint32_t W, uint32_t B, class H> Code<H> code_for(uint32_t live) {
+template <uint32_t W, uint32_t B, bool Apart, class H> Code<H> code_for(uint32_t live) {
     switch (live) {
     case 8:
-        return code<W, 8, B, H>;
+        return code<W, 8, B, Apart, H>;
     case 16:
-        return code<W, 16, B, H>;
+        return code<W, 16, B, Apart, H>;
     case 32:
-        return code<W, 32, B, H>;
+        return code<W, 32, B, Apart, H>;
     default:
-        return code<W, 64, B, H>;
+        return code<W, 64, B, Apart, H>;
     }
 }
+template <uint32_t W, uint32_t B, class H> Code<H> code_for(const Params &p) {
+    return p.apart ? code_for<W, B, true, H>(p.live) : code_for<W, B, false, H>(p.live);
+}
 template <uint32_t W, class H> Code<H> code_for(const Params &p) {
-    return p.bound > 1 ? code_for<W, caller_workload::BOUND, H>(p.live) : code_for<W, 1, H>(p.live);
+    return p.bound > 1 ? code_for<W, caller_workload::BOUND, H>(p) : code_for<W, 1, H>(p);
 }
 
 template <class K> int shape_of(K kernel, const Params &p, caller_workload::Shape *shape_p) {
@@ -210,6 +226,7 @@ int caller_workload::launch(gic::Gpu &gpu, const H &h, const Params &p, uint32_t
         return rc;
     gic_caller::inputs<><<<8 * gpu.multiprocessors(), gic_caller::helpers, 0, (cudaStream_t)gpu.stream()>>>(
         p, p.work == STREAM ? p.results : (uint64_t)INPUTS);
+    gic_caller::find_sender<H><<<1, 1, 0, (cudaStream_t)gpu.stream()>>>(p.sender);
     if (int rc = gic_caller::rounds(gpu, h, p, absent, code, stop_word))
         return rc;
     if (int rc = gpu.wait(stop, h.env.timeout_ns))

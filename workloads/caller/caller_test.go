@@ -53,6 +53,7 @@ func TestPrepareErrors(t *testing.T) {
 	worktest.Errors(t, w, 2, "work=copy is not allowed: compute|stream", "work", "copy")
 	worktest.Errors(t, w, 2, "live=24 is not allowed: 8|16|32|64", "live", "24")
 	worktest.Errors(t, w, 2, "threads=100 is not allowed: a multiple of 32", "threads", "100")
+	worktest.Errors(t, w, 2, "call=far is not allowed: inlined|apart", "call", "far")
 	worktest.Errors(t, w, 2, "bound=2 is not allowed: 1|8", "bound", "2")
 	worktest.Errors(t, w, 2, "blocks=0 is not allowed", "blocks", "0")
 	worktest.Errors(t, w, 2, "work=stream writes 70866960384 values", "work", "stream", "blocks", "528", "iterations", "65536")
