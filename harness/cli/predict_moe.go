@@ -13,7 +13,6 @@ import (
 	"gic/harness/attribution/oracle/scale"
 	"gic/harness/plan"
 	"gic/workloads/moe"
-	"gic/workloads/routing"
 )
 
 // moeAxes are the axes of the workload, taken out of the settings; iterations and warmup change no prediction.
@@ -99,50 +98,11 @@ func (p *predictFlags) moe(q oracle.Conditions, ranks int) (*scale.MoE, string, 
 			return nil, "", usagef("moe: %w; axes: %s", err, strings.Join(moeAxes, ", "))
 		}
 	}
-	m := &scale.MoE{Backend: q["backend"], Settings: rest, Routing: routing.Config{Ranks: ranks, Spec: values["routing"], Seed: p.seed}}
-	for _, shape := range moe.Models() {
-		if shape.Name == values["model"] {
-			m.Hidden, m.Routing.Experts, m.Routing.TopK = shape.Hidden, shape.Experts, shape.TopK
-		}
+	m, err := scale.FromAxes(values, ranks, p.seed, true)
+	if err != nil {
+		return nil, "", usagef("moe: %w", err)
 	}
-	for _, x := range []struct {
-		axis string
-		low  int
-		to   *int
-	}{
-		{"hidden", 0, &m.Hidden}, {"experts", 0, &m.Routing.Experts}, {"topk", 0, &m.Routing.TopK}, {"tokens", 1, &m.Routing.Tokens}, {"threads", 1, &m.Threads},
-	} {
-		v, err := plan.ParseInt(values[x.axis])
-		if err != nil || v < int64(x.low) || v > 1<<20 {
-			return nil, "", usagef("moe: %s=%s is not allowed: %d..1048576", x.axis, values[x.axis], x.low)
-		}
-		if v != 0 {
-			*x.to = int(v)
-		}
-	}
-	if m.Hidden == 0 || m.Routing.Experts == 0 || m.Routing.TopK == 0 {
-		return nil, "", usagef("moe: model=%s is no model of gic list models; with model=custom give hidden, experts and topk", values["model"])
-	}
-	var err error
-	if m.Routing.Masked, err = strconv.ParseFloat(values["masked"], 64); err != nil || !(m.Routing.Masked >= 0 && m.Routing.Masked <= 1) {
-		return nil, "", usagef("moe: masked=%s is not allowed: a number in 0..1", values["masked"])
-	}
-	switch values["layout"] {
-	case "rank":
-		m.ByRank = true
-	case "expert":
-	default:
-		return nil, "", usagef("moe: layout=%s is not allowed: expert|rank", values["layout"])
-	}
-	if extra := m.Routing.Experts % ranks; extra != 0 {
-		if v := values["experts"]; v != "0" {
-			return nil, "", usagef("moe: experts=%s is not allowed: a multiple of ranks=%d", v, ranks)
-		}
-		m.Routing.Experts += ranks - extra
-	}
-	if m.Routing.TopK > m.Routing.Experts {
-		return nil, "", usagef("moe: topk=%d is not allowed: at most experts=%d", m.Routing.TopK, m.Routing.Experts)
-	}
+	m.Backend, m.Settings = q["backend"], rest
 	return m, strings.Join(name, " "), nil
 }
 

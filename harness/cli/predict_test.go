@@ -76,7 +76,7 @@ func TestPredictRefuses(t *testing.T) {
 		{"--ranks 1 is not allowed: 2..4096", []string{"--workload", "moe", "--ranks", "1"}},
 		{"layout=tree is not allowed: expert|rank", []string{"--workload", "moe:layout=tree", "--ranks", "4"}},
 		{"moe: experts=6 is not allowed: a multiple of ranks=4", []string{"--workload", "moe:experts=6", "--ranks", "4"}},
-		{"model=gpt is no model", []string{"--workload", "moe:model=gpt", "--ranks", "4"}},
+		{"model=gpt is none that gic list models has", []string{"--workload", "moe:model=gpt", "--ranks", "4"}},
 		{"routing=zipf is not allowed", []string{"--workload", "moe:routing=zipf", "--ranks", "4"}},
 		{"leave the other workloads", []string{"--workload", "moe", "--workload", "op"}},
 		{"holds no PLATFORM/run.jsonl", []string{"--check", dir}},

@@ -83,6 +83,10 @@ func modelPutCompletion(c *calc) {
 		c.result(v, formula)
 		return
 	}
+	if scope := c.q["scope"]; scope != "" && scope != "qp" && c.q["qps"] != "" && c.q["qps"] != "1" {
+		c.none("scope=%s of qps=%s: what polling several queues adds is no constant of %s", scope, c.q["qps"], c.platform.Name)
+		return
+	}
 	if c.clocked("put_completion") {
 		return
 	}

@@ -64,6 +64,8 @@ func TestPredict(t *testing.T) {
 		{"issue", Conditions{"size": "8", "batch": "4"}, 200e-9, "wqe + doorbell_wqe / batch", ""},
 		{"issue", Conditions{"size": "8", "op": "read"}, 0, "", "op=read has no model, only put has"},
 		{"put_completion", Conditions{"size": "8"}, 3e-6, "issue + cqe", ""},
+		{"put_completion", Conditions{"size": "8", "scope": "all"}, 3e-6, "issue + cqe", ""},
+		{"put_completion", Conditions{"size": "8", "scope": "all", "qps": "4"}, 0, "", "scope=all of qps=4: what polling several queues adds is no constant of tiny"},
 		{"put_completion", Conditions{"size": "8", "inline": "off"}, 0, "", "tiny has no constant fetch: nobody looked"},
 		{"rtt", Conditions{"size": "8"}, 4e-6, "2 * (issue + arrive * cqe)", ""},
 		{"message_rate", Conditions{"batch": "1"}, 2e6, "min(threads / (wqe + doorbell_wqe / batch), nic_rate)", ""},

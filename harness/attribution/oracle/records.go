@@ -44,6 +44,9 @@ func CaseConditions(c *record.Case) Conditions {
 			}
 		}
 	}
+	if q["scope"] == "all" && q["queues"] == "" && (c.Backend == "minigda" || c.Backend == "miniproxy") {
+		q["queues"] = q["qps"] // of one peer
+	}
 	if q["sms"] == "" {
 		q["sms"] = q["threads"]
 	}

@@ -191,6 +191,7 @@ func (r *Records) Fit(name string) (*Result, error) {
 	f.rates()
 	f.workers()
 	f.operations()
+	f.scopes()
 	f.ceilings()
 	f.wire(p.NIC)
 	if len(p.Constants) == 0 {
@@ -205,7 +206,7 @@ func (r *Records) Fit(name string) (*Result, error) {
 }
 
 // constantOrder is the order in a file.
-var constantOrder = []string{"issue", "issue_segment", "cqe", "fetch", "arrive", "completion", "notice", "post", "wr",
+var constantOrder = []string{"issue", "issue_segment", "cqe", "fetch", "arrive", "completion", "notice", "scoped", "scoped_queue", "post", "wr",
 	"wqe", "doorbell_wqe", "lock", "slot", "warp", "qp_rate", "nic_rate", "link", "header", "mtu"}
 
 func (f *fit) refuse(format string, args ...any) {
@@ -244,7 +245,7 @@ func (f *fit) add(name string, selector map[string]string, value, deviation floa
 }
 
 // onSM are the constants that are code on an SM, and so depend on its clock.
-var onSM = []string{"issue", "issue_segment", "completion", "notice", "wqe", "doorbell_wqe", "lock", "slot", "warp", "qp_rate"}
+var onSM = []string{"issue", "issue_segment", "completion", "notice", "scoped", "scoped_queue", "wqe", "doorbell_wqe", "lock", "slot", "warp", "qp_rate"}
 
 func round(v float64) float64 {
 	s, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 8, 64), 64)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,6 +94,7 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		res.Refused = slices.DeleteFunc(res.Refused, func(line string) bool { return strings.HasPrefix(line, "scoped, ") }) // see TestScopes
 		if len(res.Refused) > 0 {
 			t.Errorf("noise %g: refused: %s", c.noise, strings.Join(res.Refused, "; "))
 		}
@@ -143,6 +145,32 @@ func value(p *oracle.Platform, name string, q oracle.Conditions) float64 {
 		}
 	}
 	return math.NaN()
+}
+
+// What each queue adds to a completion of all of them comes back; P-IB has no such constant, so it is put in by hand.
+func TestScopes(t *testing.T) {
+	const base, each = 3e-6, 0.5e-6
+	r := NewRecords()
+	for _, qps := range []int{1, 2, 8, 32} {
+		c := &record.Case{Workload: "op", Backend: "minigda", NIC: "soft", Device: "host", Ranks: 2, Status: record.OK,
+			Axes:    map[string]string{"op": "put", "size": "8"},
+			Config:  map[string]string{"order": "gpu-fence", "sharing": "exclusive", "scope": "all", "qps": fmt.Sprint(qps), "batch": "1", "inline": "on"},
+			Metrics: []record.Metric{{Name: "put_completion", P50: base + float64(qps)*each}}}
+		if err := r.AddCase("a", c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	res, err := r.Fit("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := oracle.Conditions{"backend": "minigda", "order": "gpu-fence", "scope": "all", "qps": "16", "queues": "16", "size": "8", "inline": "on"}
+	if a := res.Platform.Predict(oracle.Query{Quantity: "put_completion", Conditions: q}); math.Abs(a.Value/(base+16*each)-1) > 1e-6 {
+		t.Errorf("16 queues: %v %q", a.Value, a.None)
+	}
+	if a := res.Platform.Predict(oracle.Query{Quantity: "put_completion", Conditions: q.With("queues", "64", "qps", "64")}); a.OK() {
+		t.Errorf("64 queues were not sampled, yet %v is predicted", a.Value)
+	}
 }
 
 // What the fitted platform predicts stays within what was sampled.

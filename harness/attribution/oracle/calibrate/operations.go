@@ -20,6 +20,9 @@ func (f *fit) operations() {
 				if backend == "minigda" && p.Conditions["sharing"] != "" && p.Conditions["sharing"] != "exclusive" {
 					continue
 				}
+				if scope := p.Conditions["scope"]; q == "put_completion" && scope != "" && scope != "qp" && p.num("qps") != 1 {
+					continue // polls more than its own queue: see scopes
+				}
 				points = append(points, p)
 			}
 		}
@@ -55,6 +58,42 @@ func (f *fit) operations() {
 		return
 	}
 	f.keepOperations(x, used, hasGDA, known)
+}
+
+// scopes fits what each further queue adds to a completion of all of them.
+func (f *fit) scopes() {
+	list := f.where("put_completion", "backend", "minigda", "scope", "all")
+	byVariant := map[string][]*Point{}
+	for _, p := range list {
+		key := p.Conditions["order"] + " " + p.Conditions["inline"] + " " + p.Conditions["batch"] + " " + p.Conditions["size"]
+		byVariant[key] = append(byVariant[key], p)
+	}
+	best := ""
+	for _, key := range slices.Sorted(maps.Keys(byVariant)) {
+		if best == "" || len(distinct(byVariant[key], "queues")) > len(distinct(byVariant[best], "queues")) {
+			best = key
+		}
+	}
+	points := byVariant[best]
+	if n := len(distinct(points, "queues")); n < 2 {
+		f.refuse("scoped, scoped_queue: put_completion of minigda scope=all with %d numbers of queues; at least 2 are needed (minigda:scope=all,qps=1|8|32)", n)
+		return
+	}
+	var s system
+	for _, p := range points {
+		s.add(p.Value, map[string]float64{"scoped": 1, "scoped_queue": p.num("queues")})
+	}
+	x, ok := s.solve()
+	if !ok || x.rms > tooFar || x.value["scoped"] <= 0 || x.value["scoped_queue"] <= 0 {
+		f.refuse("scoped, scoped_queue: put_completion of all queues does not grow with their number (%s)", sampled(points, "queues"))
+		return
+	}
+	one := points[0].Conditions
+	selector := map[string]string{"backend": "minigda", "scope": "all", "order": one["order"]}
+	for _, name := range []string{"scoped", "scoped_queue"} {
+		f.add(name, selector, x.value[name], x.deviation[name], "put_completion = scoped + scoped_queue * queues", x.quality(),
+			map[string]string{"size": sampled(points, "size"), "queues": sampled(points, "queues"), "batch": sampled(points, "batch")})
+	}
 }
 
 // knownWorker is post + wr as fitted from the rates, NaN without.

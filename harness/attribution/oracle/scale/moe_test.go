@@ -1,6 +1,7 @@
 package scale
 
 import (
+	"maps"
 	"math"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"gic/backends"
 	"gic/harness/attribution/oracle"
 	"gic/harness/attribution/oracle/sim"
+	"gic/harness/record"
 	"gic/workloads"
 	"gic/workloads/moe"
 	"gic/workloads/routing"
@@ -173,6 +175,47 @@ func TestSameWork(t *testing.T) {
 		if want := (puts + signals - barriers) / 2; a.Messages != want {
 			t.Errorf("layout=%s: %d messages in dispatch, the workload has %d", layout, a.Messages, want)
 		}
+	}
+}
+
+// A measured record asks the question that it answers.
+func TestForCase(t *testing.T) {
+	axes := map[string]string{}
+	for _, x := range (moe.Workload{}).Axes() {
+		axes[x.Name] = x.Default
+	}
+	c := &record.Case{Workload: "moe", Axes: axes, Backend: "minigda", Config: map[string]string{"batch": "16", "order": "gpu-fence", "sharing": "exclusive", "qps": "1", "scope": "qp"}, Ranks: 2, Seed: 3}
+	m, err := ForCase(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Routing.Experts != 8 || m.Routing.Tokens != 16 || m.Routing.Seed != 3 || m.Hidden != 4096 || m.ByRank || m.Settings["batch"] != "16" || m.Settings["tokens"] != "" {
+		t.Errorf("%+v", m)
+	}
+	if a := predict(t, platform(t, "P-IB"), m); a.None != "" || a.Dispatch <= 0 {
+		t.Errorf("%+v", a)
+	}
+	for want, change := range map[string]map[string]string{
+		"model=gpt is none":                       {"model": "gpt"},
+		"model=custom needs":                      {"model": "custom"},
+		"experts=9 is not allowed: a multiple of": {"experts": "9"},
+		"topk=9 is not allowed: at most":          {"topk": "9"},
+		"masked=2 is not allowed":                 {"masked": "2"},
+		"layout=x is not allowed":                 {"layout": "x"},
+		"tokens=0 is not allowed":                 {"tokens": "0"},
+	} {
+		bad := maps.Clone(axes)
+		maps.Copy(bad, change)
+		if _, err := FromAxes(bad, 2, 1, false); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, expected %q", change, err, want)
+		}
+	}
+	if m, err := FromAxes(axes, 3, 1, true); err != nil || m.Routing.Experts != 9 {
+		t.Errorf("3 ranks: %+v %v", m, err)
+	}
+	c.Ranks = 128
+	if _, err := ForCase(c); err == nil {
+		t.Error("128 ranks are simulated for a table")
 	}
 }
 
