@@ -3,8 +3,10 @@ package cli
 import (
 	"encoding/csv"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -148,5 +150,50 @@ func TestCalibrateRecords(t *testing.T) {
 	status, stdout, _ = gic(t, "predict", "--platform", file, "--workload", "op", "--backend", "minigda:order=sys-release,inline=off")
 	if status != 0 || !strings.Contains(stdout, "issue") || !strings.Contains(stdout, "support no claim about") {
 		t.Errorf("status %d\n%s", status, stdout)
+	}
+}
+
+// gic show --platform puts the prediction beside each row, or the reason why there is none.
+func TestShowExpected(t *testing.T) {
+	status, out, stderr := gic(t, "show", paperRows+"/P-IB", "--platform", "P-IB", "--format", "csv")
+	if status != 0 {
+		t.Fatalf("status %d, stderr %q", status, stderr)
+	}
+	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]int{}
+	for i, name := range rows[0] {
+		at[name] = i
+	}
+	want := map[string]float64{ // order and metric to what is expected
+		"sys-fence put_completion": 5.92e-6, "none put_completion": 3.49e-6, "threadfence issue": 1.22e-6,
+	}
+	seen := 0
+	for _, row := range rows[1:] {
+		expected, none := row[at["expected"]], row[at["no_prediction"]]
+		if (expected == "") == (none == "") {
+			t.Errorf("%s %s %s: expected %q, no prediction %q: one of them must be there", row[at["workload"]], row[at["backend"]], row[at["metric"]], expected, none)
+		}
+		if row[at["backend"]] != "minigda" || row[at["workload"]] != "op" || row[at["workload.size"]] != "8" {
+			continue
+		}
+		v, ok := want[row[at["backend.order"]]+" "+row[at["metric"]]]
+		if !ok {
+			continue
+		}
+		seen++
+		if got, err := strconv.ParseFloat(expected, 64); err != nil || math.Abs(got/v-1) > 1e-9 {
+			t.Errorf("order=%s %s: expected %q, want %g", row[at["backend.order"]], row[at["metric"]], expected, v)
+		}
+	}
+	if seen < len(want) {
+		t.Errorf("%d rows found, want %d", seen, len(want))
+	}
+	_, out, _ = gic(t, "show", paperRows+"/P-IB", "--platform", "P-IB")
+	narrow(t, "show --platform", out)
+	if status, _, stderr := gic(t, "show", paperRows+"/P-IB", "--platform", "P-XX"); status != exitUsage || !strings.Contains(stderr, `platform "P-XX" is not known`) {
+		t.Errorf("status %d, stderr %q", status, stderr)
 	}
 }

@@ -191,7 +191,11 @@ func TestValidity(t *testing.T) {
 	if a := res.Platform.Predict(q); a.OK() {
 		t.Errorf("1 MiB was not sampled, yet %v is predicted", a.Value)
 	}
+	want := map[string]string{"arrive": "8", "cqe": "8..60", "issue_segment": "28..60", "fetch": "8"}
 	for _, k := range res.Platform.Constants {
+		if size := want[k.Name]; size != "" && k.Valid["size"] != size {
+			t.Errorf("%s was sampled over size=%s, its validity is %s", k.ID(), size, k.Valid["size"])
+		}
 		if k.Name != "mtu" && (k.Fit == "" || k.Source == "") {
 			t.Errorf("%s says neither its fit nor its source: %+v", k.ID(), k)
 		}

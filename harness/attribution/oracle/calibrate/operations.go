@@ -36,16 +36,19 @@ func (f *fit) operations() {
 	hasGDA := slices.ContainsFunc(points, func(p *Point) bool {
 		return p.Quantity == "put_completion" && p.Conditions["backend"] == "minigda"
 	})
-	var used []*Point
+	sampledBy := map[string][]*Point{} // by unknown: the points that it is in
 	for _, p := range points {
 		proxy := p.Conditions["backend"] == "miniproxy"
 		if proxy && (!hasGDA || math.IsNaN(known)) && p.Quantity != "issue" {
 			continue
 		}
 		terms, value, ok := f.equation(p, known)
-		if ok {
-			s.add(value, terms)
-			used = append(used, p)
+		if !ok {
+			continue
+		}
+		s.add(value, terms)
+		for name := range terms {
+			sampledBy[name] = append(sampledBy[name], p)
 		}
 	}
 	x, ok := s.solve()
@@ -57,7 +60,7 @@ func (f *fit) operations() {
 		f.refuse("issue, cqe: the model does not describe the %d points, it is off by %.0f %% (root mean square), at most %.0f %% are taken", x.n, 100*x.rms, 100*tooFar)
 		return
 	}
-	f.keepOperations(x, used, hasGDA, known)
+	f.keepOperations(x, sampledBy, hasGDA, known)
 }
 
 // scopes fits what each further queue adds to a completion of all of them.
@@ -169,35 +172,12 @@ func inlined(p *Point) bool {
 	return p.num("size") <= limit
 }
 
-// selects says whether a point's issue time is that of the selector.
-func selects(selector map[string]string, p *Point) bool {
-	for key, value := range selector {
-		got := p.Conditions[key]
-		if key == "inline" {
-			got = map[bool]string{true: "on", false: "off"}[inlined(p)]
-		}
-		if got != value {
-			return false
-		}
-	}
-	return true
-}
-
-func (f *fit) keepOperations(x *solution, points []*Point, hasGDA bool, worker float64) {
+func (f *fit) keepOperations(x *solution, sampledBy map[string][]*Point, hasGDA bool, worker float64) {
 	quality := x.quality()
-	of := func(match func(*Point) bool) map[string]string {
-		var list []*Point
-		for _, p := range points {
-			if match(p) {
-				list = append(list, p)
-			}
-		}
-		return map[string]string{"size": sampled(list, "size")}
-	}
-	all := func(*Point) bool { return true }
 	for _, name := range slices.Sorted(maps.Keys(x.value)) {
 		v, d := x.value[name], x.deviation[name]
 		words := strings.Fields(name)
+		valid := map[string]string{"size": sampled(sampledBy[name], "size")}
 		if strings.HasPrefix(name, "issue ") {
 			if v <= 0 {
 				f.refuse("issue of %s %s: the fit gives %.3g s, which is no time", words[1], words[2], v)
@@ -208,7 +188,7 @@ func (f *fit) keepOperations(x *solution, points []*Point, hasGDA bool, worker f
 				key, value, _ := strings.Cut(kv, "=")
 				selector[key] = value
 			}
-			f.add("issue", selector, v, d, "", quality, of(func(p *Point) bool { return selects(selector, p) }))
+			f.add("issue", selector, v, d, "", quality, valid)
 			continue
 		}
 		switch words[0] {
@@ -218,17 +198,16 @@ func (f *fit) keepOperations(x *solution, points []*Point, hasGDA bool, worker f
 				continue
 			}
 			as := map[string]string{"segment": "issue_segment", "cqe": "cqe", "fetch": "fetch"}[words[0]]
-			f.add(as, nil, v, d, "", quality, of(all))
+			f.add(as, nil, v, d, "", quality, valid)
 		case "arrive":
 			if cqe := x.value["cqe"]; cqe > 0 && v > 0 {
-				f.add("arrive", nil, v/cqe, d/cqe, "half a round trip less issue, over cqe", quality, of(all))
+				f.add("arrive", nil, v/cqe, d/cqe, "half a round trip less issue, over cqe", quality, valid)
 			} else {
 				f.refuse("arrive: the fit gives %.3g s of %.3g s", v, cqe)
 			}
 		case "completion", "notice":
 			key, value, _ := strings.Cut(words[1], "=")
-			f.add(words[0], map[string]string{"backend": "miniproxy", key: value}, v, d, "what remains beside the worker", quality,
-				of(func(p *Point) bool { return p.Conditions["backend"] == "miniproxy" }))
+			f.add(words[0], map[string]string{"backend": "miniproxy", key: value}, v, d, "what remains beside the worker", quality, valid)
 		}
 	}
 	if !hasGDA {
