@@ -23,11 +23,12 @@ NOTLIB := %_test.c %_bench.c %_fuzz.c %_test.cc %_bench.cc %_fuzz.cc
 softnic_src := $(filter-out $(NOTLIB),$(wildcard minigda/softnic/*.c minigda/mlx5/*.c))
 minigda_src := $(filter-out $(NOTLIB),$(wildcard minigda/*.cc))
 miniproxy_src := $(filter-out $(NOTLIB),$(wildcard miniproxy/*.cc))
-backends := minigda miniproxy nvshmem ncclgin deepep
+backends := minigda miniproxy nvshmem ncclgin deepep replay
 plugins := $(foreach b,$(backends),$(if $(wildcard backends/$(b)/$(b).cu),$(B)/lib$(b).so))
 minigda_objs := $(minigda_src:%.cc=$(B)/obj/%.o) $(softnic_src:%.c=$(B)/obj/%.o)
 no_gpu := backends/abi/gpu_none
 miniproxy_objs := $(miniproxy_src:%.cc=$(B)/obj/%.o) $(minigda_objs)
+replay_objs := $(minigda_objs)
 
 test_src := $(wildcard minigda/*_test.cc minigda/*/*_test.c miniproxy/*_test.cc workloads/*/*_test.cc backends/*/*_test.cc)
 bench_src := $(wildcard minigda/*_bench.cc minigda/*/*_bench.c miniproxy/*_bench.cc)

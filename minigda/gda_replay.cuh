@@ -379,7 +379,7 @@ template <gda_order O> class gda_replay_agent {
     }
 
     // What is announced and signaled on other queues.
-    GDA_COLD int complete_others(uint32_t first, uint32_t n) {
+    GIC_COLD int complete_others(uint32_t first, uint32_t n) {
         GIC_ROLLED
         for (uint32_t i = first; i < first + n; i++) {
             gda_queue *q = h_.queues + i;

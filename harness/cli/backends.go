@@ -13,7 +13,7 @@ type builtin struct {
 	name, doc string
 	// open gives a backend that is part of gic; nil for one in lib<name>.so.
 	open func() backends.Backend
-	// hidden backends are for tests: they join nothing unless asked for by name.
+	// hidden backends join nothing unless asked for by name: they are for tests, or mean nothing by themselves.
 	hidden bool
 }
 
@@ -24,6 +24,7 @@ var builtins = []builtin{
 	{name: "nvshmem", doc: "NVSHMEM: IBGDA, IBRC, NVLink"},
 	{name: "ncclgin", doc: "NCCL GIN: GDAKI, Proxy, NVLink LSA"},
 	{name: "deepep", doc: "DeepEP: dispatch and combine of mixture-of-experts"},
+	{name: "replay", doc: "what another row asked of the NIC, from its traces, posted by the minimal path", hidden: true},
 	{name: "fake", doc: "no stack at all: for tests of the harness", open: openFake, hidden: true},
 }
 
