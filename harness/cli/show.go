@@ -11,12 +11,14 @@ import (
 type showFlags struct {
 	format   oneOf
 	platform string
+	all      bool
 }
 
 func newShowFlags() (*flags, *showFlags) {
 	f, s := newFlags("show"), &showFlags{format: oneOf{"table", report.Formats()}}
 	g := f.group("Flags")
 	g.Var(&s.format, "format", "how results are printed")
+	g.BoolVar(&s.all, "all", false, "list each skipped row in a table, instead of naming them once")
 	g.StringVar(&s.platform, "platform", "", "with a column of what gic predict expects of platform `NAME|FILE`")
 	return f, s
 }
@@ -39,6 +41,9 @@ func (a *app) show(args []string) error {
 	// The records are read once and stay: collecting less often saves a third of the time of a large run.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	rep := report.New()
+	if s.all {
+		rep.All()
+	}
 	if s.platform != "" {
 		if err := expect(rep, s.platform); err != nil {
 			return err

@@ -46,6 +46,7 @@ func (u *run) renderMarkdown(w io.Writer) {
 	for _, l := range u.everyLines(n) {
 		fmt.Fprintf(w, "\n%s\n", escape(l))
 	}
+	never := u.never(sections)
 	for _, s := range sections {
 		fmt.Fprintf(w, "\n### %s\n", escape(s.workload))
 		if _, common, _ := strings.Cut(s.head(), ": "); common != "" {
@@ -54,9 +55,12 @@ func (u *run) renderMarkdown(w io.Writer) {
 		if t := s.markdownTable(n); t != "" {
 			fmt.Fprintf(w, "\n%s\n", t)
 		}
-		for _, l := range append(s.reach(), s.everywhereSkipped(n)...) {
+		for _, l := range append(s.reach(), s.everywhereSkipped(n, never)...) {
 			fmt.Fprintf(w, "\n%s\n", escape(l))
 		}
+	}
+	if l := u.neverRan(sections, never, n); l != "" {
+		fmt.Fprintf(w, "\n%s\n", escape(l))
 	}
 	if lines := n.lines(); lines != nil {
 		fmt.Fprintln(w)

@@ -24,6 +24,9 @@ type note struct {
 	text   string
 	rows   map[*row]bool
 	varied bool // other rows have the same warning with another text
+	// A reason that begins with the name of its backend: what stands before and behind it, and all that have it.
+	status, rest string
+	backends     []string
 }
 
 func newNotes(u *run) *notes {
@@ -80,7 +83,20 @@ func (n *notes) of(w *row, c *cell, m *comparison) []int {
 		}
 	}
 	for _, r := range w.reasons {
-		ref(string(r.status)+"\x00"+r.text, string(r.status)+": "+r.text)
+		status := string(r.status)
+		rest, named := strings.CutPrefix(r.text, w.backend+" ")
+		if !named {
+			ref(status+"\x00"+r.text, status+": "+r.text)
+			continue
+		}
+		// "deepep needs a CUDA device" and "nvshmem needs a CUDA device" are one reason.
+		id := status + "\x00\x00" + rest
+		ref(id, status+": "+r.text)
+		at := n.byID[id]
+		at.status, at.rest, at.varied = status, clean(rest), false
+		if b := clean(w.backend); !slices.Contains(at.backends, b) {
+			at.backends = append(at.backends, b)
+		}
 	}
 	if c != nil && c.missing {
 		ref("missing\x00"+m.name, c.missingText(m))
@@ -113,6 +129,9 @@ func (n *notes) texts() []string {
 	var out []string
 	for _, at := range n.list {
 		text := at.text
+		if len(at.backends) > 1 {
+			text = at.status + ": " + strings.Join(at.backends, ", ") + ": " + at.rest
+		}
 		if len(at.rows) > 1 {
 			text += fmt.Sprintf(" (%d rows", len(at.rows))
 			if at.varied {

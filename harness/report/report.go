@@ -44,6 +44,7 @@ type Report struct {
 	line int
 	// thin: raw samples are not kept, those kept already do not count.
 	thin     bool
+	all      bool // tables have skipped rows, too
 	rawBytes int
 	intern   map[string]string
 	maps     map[string][]map[string]string // see shared
@@ -143,6 +144,9 @@ func (r *Report) keep(v *value, m *record.Metric) {
 func New() *Report {
 	return &Report{intern: map[string]string{}, maps: map[string][]map[string]string{}}
 }
+
+// All makes tables list the rows that were skipped, one by one, instead of naming them once.
+func (r *Report) All() { r.all = true }
 
 // Load reads all records of a run file or folder into a report.
 func Load(path string) (*Report, error) {

@@ -83,11 +83,12 @@ func (u *run) renderTable(w io.Writer, width int) {
 	for _, l := range u.everyLines(n) {
 		writeWrapped(w, l, width, "", "  ")
 	}
+	never := u.never(sections)
 	// All tables of a run share their columns, so that the eye finds them.
 	tables := make([][]line, len(sections))
 	measured := false
 	for i, s := range sections {
-		tables[i] = s.lines(n, width)
+		tables[i] = s.lines(n, u.of.all, width)
 		measured = measured || len(tables[i]) > 0
 	}
 	gutter := 2 // spaces between columns
@@ -108,11 +109,17 @@ func (u *run) renderTable(w io.Writer, width int) {
 		for _, l := range s.reach() {
 			writeWrapped(w, l, width, "  ", "      ")
 		}
-		for _, l := range s.everywhereSkipped(n) {
-			writeWrapped(w, l, width, "  ", "      ")
+		if !u.of.all {
+			for _, l := range s.everywhereSkipped(n, never) {
+				writeWrapped(w, l, width, "  ", "      ")
+			}
 		}
 	}
 	fmt.Fprintln(w)
+	if l := u.neverRan(sections, never, n); l != "" {
+		writeWrapped(w, l, width, "", "    ")
+		fmt.Fprintln(w)
+	}
 	for _, l := range n.lines() {
 		writeWrapped(w, l, width, "", "    ")
 	}
@@ -121,6 +128,7 @@ func (u *run) renderTable(w io.Writer, width int) {
 			writeWrapped(w, l, width, "", "  ")
 		}
 	}
+	u.writeHeadlines(w, sections, tables, n, width)
 	for _, l := range u.totalLines() {
 		writeWrapped(w, l, width, "", "  ")
 	}
@@ -158,8 +166,8 @@ func (s *section) head() string {
 	return strings.Join(parts, " ")
 }
 
-// lines lays out a section. Rows that were skipped in all points are left to everywhereSkipped.
-func (s *section) lines(n *notes, width int) []line {
+// lines lays out a section. Skipped rows are told below it, unless all are asked for.
+func (s *section) lines(n *notes, all bool, width int) []line {
 	everywhere := s.skippedEverywhere()
 	var out []line
 	for _, p := range s.points {
@@ -169,13 +177,16 @@ func (s *section) lines(n *notes, width int) []line {
 			u := unitFor(m)
 			out = append(out, line{full: wrap(clean(strings.TrimSpace(p.title+" ")+" "+m.heading(u)), width, "", "    ")})
 			for _, c := range m.cells {
-				if !c.row.idle() && !c.foreign() {
+				if (all || !c.row.idle()) && !c.foreign() {
 					out = append(out, c.line(m, u, n))
 				}
 			}
 		}
 		if len(shown) == 0 {
-			out = append(out, p.unmeasured(n, width)...)
+			out = append(out, p.unmeasured(n, all, width)...)
+		}
+		if all {
+			continue
 		}
 		if l := p.skippedLine(everywhere, n, len(out) > before); l != "" {
 			out = append(out, line{full: wrap(clean(l), width, "  ", "      ")})
@@ -192,11 +203,11 @@ func (c *cell) foreign() bool {
 	return c.row.imported != "" && c.runs == 0 && (c.row.status == record.OK || c.row.measured)
 }
 
-// unmeasured lists the rows of a point none of which brought a number, but was not skipped either.
-func (p *point) unmeasured(n *notes, width int) []line {
+// unmeasured lists the rows of a point none of which brought a number, those that were skipped if all are asked for.
+func (p *point) unmeasured(n *notes, all bool, width int) []line {
 	var out []line
 	for _, w := range p.rows {
-		if w.idle() {
+		if w.idle() && !all {
 			continue
 		}
 		if out == nil {
@@ -296,40 +307,104 @@ func (p *point) skippedLine(everywhere map[string]bool, n *notes, titled bool) s
 	return title + "skipped: " + strings.Join(parts, ", ")
 }
 
-// everywhereSkipped lists the rows that were skipped in all points, once.
-func (s *section) everywhereSkipped(n *notes) []string {
+// refGroups names rows with what they refer to, those with the same together: "deepep, nvshmem [2]".
+type refGroups struct {
+	order []string // keys of rows
+	refs  map[string][]int
+}
+
+func (g *refGroups) add(key string, refs []int) {
+	if g.refs == nil {
+		g.refs = map[string][]int{}
+	}
+	if g.refs[key] == nil {
+		g.order = append(g.order, key)
+	}
+	for _, k := range refs {
+		if !slices.Contains(g.refs[key], k) {
+			g.refs[key] = append(g.refs[key], k)
+		}
+	}
+}
+
+func (g *refGroups) text() string {
+	var texts []string
+	labels := map[string][]string{}
+	for _, key := range g.order {
+		label, _, _ := strings.Cut(key, "\x00")
+		t := refText(g.refs[key])
+		if labels[t] == nil {
+			texts = append(texts, t)
+		}
+		labels[t] = append(labels[t], label)
+	}
+	var parts []string
+	for _, t := range texts {
+		parts = append(parts, strings.Join(labels[t], ", ")+" "+t)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// everywhereSkipped lists the rows that were skipped in all points, once, but for those that never ran.
+func (s *section) everywhereSkipped(n *notes, never map[string]bool) []string {
 	every := s.skippedEverywhere()
-	order := []string{}
-	refs := map[string][]int{}
+	var g refGroups
 	for _, p := range s.points {
 		for _, w := range p.rows {
 			key := w.label + "\x00" + w.where()
-			if !w.idle() || !every[key] {
-				continue
-			}
-			if refs[key] == nil {
-				order = append(order, key)
-			}
-			for _, k := range n.of(w, nil, nil) {
-				if !slices.Contains(refs[key], k) {
-					refs[key] = append(refs[key], k)
-				}
+			if w.idle() && every[key] && !never[key] {
+				g.add(key, n.of(w, nil, nil))
 			}
 		}
 	}
-	if len(order) == 0 {
+	if g.order == nil {
 		return nil
-	}
-	var parts []string
-	for _, key := range order {
-		label, _, _ := strings.Cut(key, "\x00")
-		parts = append(parts, label+" "+refText(refs[key]))
 	}
 	what := "skipped in all " + plural(len(s.points), "point")
 	if len(s.points) == 1 {
 		what = "skipped"
 	}
-	return []string{what + ": " + strings.Join(parts, ", ")}
+	return []string{what + ": " + g.text()}
+}
+
+// never are the rows that were skipped in all points of several workloads: they are told once.
+func (u *run) never(sections []*section) map[string]bool {
+	if len(sections) < 2 || u.of.all {
+		return nil
+	}
+	count := map[string]int{}
+	for _, s := range sections {
+		for key, every := range s.skippedEverywhere() {
+			if every {
+				count[key]++
+			}
+		}
+	}
+	never := map[string]bool{}
+	for key, k := range count {
+		never[key] = k == len(sections)
+	}
+	return never
+}
+
+// neverRan tells them.
+func (u *run) neverRan(sections []*section, never map[string]bool, n *notes) string {
+	var g refGroups
+	points := 0
+	for _, s := range sections {
+		points += len(s.points)
+		for _, p := range s.points {
+			for _, w := range p.rows {
+				if key := w.label + "\x00" + w.where(); w.idle() && never[key] {
+					g.add(key, n.of(w, nil, nil))
+				}
+			}
+		}
+	}
+	if g.order == nil {
+		return ""
+	}
+	return fmt.Sprintf("skipped in all %d points of all workloads: %s", points, g.text())
 }
 
 // columnWidths are the widths of all columns: what the others need, and for the first one what is left. fits

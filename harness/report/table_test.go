@@ -657,3 +657,84 @@ func TestClaimLine(t *testing.T) {
 		}
 	}
 }
+
+// Backends that nothing runs on here are told once, with one reason for all of them; --all has each row.
+func TestSkippedEverywhere(t *testing.T) {
+	records := newSynth(1, 0).records[:1]
+	add := func(workload, size, backend string, status record.Status, reason string) {
+		c := &record.Case{
+			Type: "case", Workload: workload, Axes: map[string]string{"size": size}, Backend: backend, Config: map[string]string{},
+			NIC: "soft", Device: "host", Ranks: 2, Status: status, Reason: reason,
+		}
+		if status == record.OK {
+			c.Verify = &workloads.Verification{Checked: 1}
+			c.Metrics = []record.Metric{exact("m", workloads.Time, true, 1)}
+		}
+		c.ID = record.CaseID(c)
+		records = append(records, c)
+	}
+	for _, workload := range []string{"op", "rate"} {
+		for _, size := range []string{"8", "64"} {
+			add(workload, size, "minigda", record.OK, "")
+			for _, b := range []string{"deepep", "ncclgin", "nvshmem"} {
+				add(workload, size, b, record.Skipped, b+" needs a CUDA device (v1.2)")
+			}
+			if workload == "rate" { // elsewhere it ran
+				add(workload, size, "miniproxy", record.Skipped, "the proxy is away")
+			} else {
+				add(workload, size, "miniproxy", record.OK, "")
+			}
+		}
+	}
+	text := func(all bool) string {
+		r := New()
+		if all {
+			r.All()
+		}
+		for _, rec := range records {
+			r.Add(rec)
+		}
+		var b strings.Builder
+		if err := r.Render(&b, "table", 200); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	short := text(false)
+	for _, s := range []string{
+		"\nskipped in all 4 points of all workloads: deepep, ncclgin, nvshmem [2]\n",
+		"\n[2] skipped: deepep, ncclgin, nvshmem: needs a CUDA device (v1.2) (12 rows)\n",
+		"\n  skipped in all 2 points: miniproxy [1]\n", "\n[1] skipped: the proxy is away (2 rows)\n",
+	} {
+		if strings.Count(short, s) != 1 {
+			t.Errorf("%q is not there once:\n%s", s, short)
+		}
+	}
+	long := text(true)
+	if n := strings.Count(long, "skipped [1]") + strings.Count(long, "skipped [2]"); n != 14 || strings.Contains(long, "skipped in all") {
+		t.Errorf("%d of 14 skipped rows are listed:\n%s", n, long)
+	}
+}
+
+// A long table ends in short: each workload's first point, the best row of each backend.
+func TestLongTablesEndInShort(t *testing.T) {
+	records := newSynth(1, 0).records[:1]
+	for i := range 10 {
+		for _, b := range []string{"minigda", "miniproxy", "nvshmem"} {
+			c := &record.Case{
+				Type: "case", Workload: "op", Axes: map[string]string{"size": strconv.Itoa(8 << i)}, Backend: b, Config: map[string]string{},
+				NIC: "soft", Device: "host", Ranks: 2, Status: record.OK, Verify: &workloads.Verification{Checked: 1},
+				Metrics: []record.Metric{exact("m", workloads.Time, true, float64(len(b)))},
+			}
+			c.ID = record.CaseID(c)
+			records = append(records, c)
+		}
+	}
+	const line = "\n  op size=8 m, s: minigda 7.00, miniproxy 9.00 (1.29x), nvshmem 7.00 (1.00x)\n"
+	if out := render(t, records, "table", 0); strings.Count(out, line) != 1 || !strings.Contains(out, "\nin short: ") {
+		t.Errorf("no %q in:\n%s", line, out)
+	}
+	if out := render(t, records[:7], "table", 0); strings.Contains(out, "in short") {
+		t.Errorf("a table that fits a screen is said twice:\n%s", out)
+	}
+}

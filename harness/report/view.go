@@ -28,6 +28,7 @@ type RunView struct {
 	Totals      []string
 	Statuses    []StatusCount
 	Sections    []SectionView
+	Never       string   // the rows that were skipped in all points of several workloads, "" for none
 	Notes       []string // footnotes; the first is [1]
 }
 
@@ -43,7 +44,7 @@ type SectionView struct {
 	Common   []record.KeyValue // axes with one value over all points
 	Ranks    []int
 	Points   []PointView
-	Below    []string // lines under the table: goodput's knees, rows that were skipped everywhere
+	Below    []string // lines under the table: goodput's knees, rows that were skipped in all of its points
 }
 
 // PointView is one point of a workload: rows that do the same work.
@@ -131,9 +132,11 @@ func (u *run) view() RunView {
 	sections := u.sections()
 	n := newNotes(u)
 	v := RunView{Header: u.header, Head: u.headLines(), Claim: u.claimLine(), Percentiles: u.percentiles(), Every: u.everyLines(n)}
+	never := u.never(sections)
 	for _, s := range sections {
-		v.Sections = append(v.Sections, s.view(n))
+		v.Sections = append(v.Sections, s.view(n, never))
 	}
+	v.Never = u.neverRan(sections, never, n)
 	v.Notes, v.Totals = n.texts(), u.totalLines()
 	for _, status := range severity {
 		k := 0
@@ -150,13 +153,13 @@ func (u *run) view() RunView {
 }
 
 // view visits rows in the order of the table format, so that the numbers of notes are the same.
-func (s *section) view(n *notes) SectionView {
+func (s *section) view(n *notes, never map[string]bool) SectionView {
 	v := SectionView{Workload: s.workload, Common: s.common, Ranks: s.ranks}
 	everywhere := s.skippedEverywhere()
 	for _, p := range s.points {
 		v.Points = append(v.Points, p.view(everywhere, n))
 	}
-	v.Below = append(s.reach(), s.everywhereSkipped(n)...)
+	v.Below = append(s.reach(), s.everywhereSkipped(n, never)...)
 	return v
 }
 

@@ -54,6 +54,7 @@ func TestViewIsTheTable(t *testing.T) {
 				next(l)
 			}
 		}
+		next(u.Never)
 		for _, l := range u.Notes {
 			next(l)
 		}

@@ -11,7 +11,6 @@ import (
 	"gic/harness/record"
 	"gic/harness/report"
 	"gic/harness/report/figures"
-	"gic/workloads"
 )
 
 // pageData is what the template sees.
@@ -30,7 +29,7 @@ type runData struct {
 	ID        string // prefix of ids
 	Name      string
 	Only      bool // the page holds this run alone
-	Headlines []headline
+	Headlines []report.Headline
 	Missing   []figures.Missing
 	Figures   []figureGroup
 	Sections  []sectionData
@@ -40,15 +39,6 @@ type runData struct {
 	Libraries []loaded
 	Env       []record.KeyValue
 	Command   string
-}
-
-// headline is the first point of a workload in one metric.
-type headline struct {
-	Workload, Point, Metric, Unit string
-	Of                            string // whose figures these are, as in report.MetricView
-	Points                        int    // of the workload
-	Rows                          int    // of the point
-	Cells                         []report.CellView
 }
 
 type figureGroup struct {
@@ -92,7 +82,7 @@ func (p *Page) run(i int) runData {
 			section.Counters = p.counters[i].table(s)
 		}
 		d.Sections = append(d.Sections, section)
-		d.Headlines = append(d.Headlines, headlines(s)...)
+		d.Headlines = append(d.Headlines, s.Headlines()...)
 	}
 	d.Idle = idleRows(d.RunView)
 	return d
@@ -137,64 +127,6 @@ func groupFigures(list []figures.Figure) []figureGroup {
 		out[at].Figures = append(out[at].Figures, figureData{f, svg})
 	}
 	return out
-}
-
-// bestOfBackends are the best rows of each backend and place, the best floor first, and how many rows there are.
-func bestOfBackends(m *report.MetricView) (best []report.CellView, rows int) {
-	better := func(a, b *report.CellView) bool {
-		if m.Class == workloads.Time {
-			return a.Median < b.Median
-		}
-		return a.Median > b.Median
-	}
-	for i := range m.Cells {
-		c := &m.Cells[i]
-		if c.N == 0 || c.Row.Status != record.OK {
-			continue
-		}
-		rows++
-		at := slices.IndexFunc(best, func(o report.CellView) bool {
-			return o.Row.Backend == c.Row.Backend && o.Row.Where == c.Row.Where && o.Row.Imported == c.Row.Imported
-		})
-		switch {
-		case at < 0:
-			best = append(best, *c)
-		case !best[at].Best && (c.Best || better(c, &best[at])):
-			best[at] = *c
-		}
-	}
-	slices.SortStableFunc(best, func(a, b report.CellView) int {
-		switch {
-		case a.Best == b.Best:
-			return 0
-		case a.Best:
-			return -1
-		}
-		return 1
-	})
-	return best, rows
-}
-
-// headlines are the headline metrics of a section's first measured point.
-func headlines(s *report.SectionView) []headline {
-	for i := range s.Points {
-		p := &s.Points[i]
-		var out []headline
-		for _, m := range p.Metrics {
-			h := headline{Workload: s.Workload, Point: p.Title, Metric: m.Name, Unit: m.Unit, Of: m.Of, Points: len(s.Points)}
-			if !m.Shown {
-				continue
-			}
-			h.Cells, h.Rows = bestOfBackends(&m)
-			if len(h.Cells) > 0 {
-				out = append(out, h)
-			}
-		}
-		if out != nil {
-			return out
-		}
-	}
-	return nil
 }
 
 // idleRows counts rows that are not ok by what they are and why.
