@@ -5,7 +5,7 @@ import "slices"
 // onDevice are the metrics that hold no wait for the NIC, by workload.
 var onDevice = map[string][]string{
 	"op":     {"issue"},
-	"caller": {"absent", "dormant", "send", "kept_dormant", "kept_send"},
+	"caller": {"absent", "alone", "dormant", "send", "kept_dormant", "kept_send"},
 	"moe":    {"reduce"},
 }
 

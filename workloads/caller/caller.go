@@ -34,7 +34,7 @@ func (Workload) Method() string {
 	return `Rank 0 runs a kernel of ` + "`blocks`" + ` blocks; each sends ` + "`messages`" + ` messages to rank 1 and does its work, one fused multiply-add per value and iteration: on registers (compute), or from one array in memory to another (stream). Every thread holds ` + "`live`" + ` values across the communication code. Other ranks only receive.
 Four variants: absent has no communication code; dormant has it behind a branch that nobody takes; in send one agent (a thread, or a warp where the backend posts by warps) per block posts the messages, and the block works; in send_wait the block's work starts when the agent's flush has returned. The last three are the same binary.
 absent, dormant, send, send_wait: time from the first block's first to the last block's last instruction, by globaltimer, one sample per round. A round runs every variant once, each time in another order; what send left open is completed after the timed part.
-kept_dormant, kept_send, kept_wait: throughput relative to absent in the same round, absent's time by the variant's; 1 minus it is the lost throughput. Where the NIC is an engine on the GPU it is resident in every variant, absent included; the fact alone is absent's time without it.
+kept_dormant, kept_send, kept_wait: throughput relative to absent in the same round, absent's time by the variant's; 1 minus it is the lost throughput. Where the NIC is an engine on the GPU it is resident in every variant, absent included; alone is absent's time without it, measured after the others.
 On a CUDA device the facts give registers and local memory (spills) per thread and the blocks of one multiprocessor, as compiled, for absent and for the others; with bound=8 the compiler keeps to the registers that 8 resident blocks of 256 threads leave each thread, and spills the rest. On threads of this machine a block is one thread that does the work of all its threads.`
 }
 
@@ -332,7 +332,7 @@ func (j *job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 		s.Metrics = append(s.Metrics, workloads.Metric{Name: name, Unit: "1", Class: workloads.Number, Samples: kept, Headline: true})
 	}
 	if alone := workloads.Seconds(results[0].Get("alone")); len(alone) > 0 {
-		s.Facts["alone"] = workloads.Median(alone)
+		s.Metrics = append(s.Metrics, workloads.Metric{Name: "alone", Unit: "s", Class: workloads.Time, Samples: alone, Headline: true})
 	}
 	for _, name := range []string{"registers", "local_bytes", "blocks_per_sm"} {
 		if v := results[0].Get(name); len(v) == 2 {
