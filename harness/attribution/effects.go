@@ -147,9 +147,8 @@ func (r *Run) compare(rows []*Row, key string) []Effect {
 	}
 	base := rows[0]
 	name := key[strings.Index(key, ".")+1:]
-	if r.Header != nil {
-		def := r.Header.Defaults[base.Backend()][name]
-		if i := slices.IndexFunc(rows, func(w *Row) bool { return def != "" && (w.First().Config[name] == def || value(w, key) == def) }); i >= 0 {
+	if def := r.base(base.Backend(), name); def != "" {
+		if i := slices.IndexFunc(rows, func(w *Row) bool { return value(w, key) == def }); i >= 0 {
 			base = rows[i]
 		}
 	}

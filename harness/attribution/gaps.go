@@ -236,21 +236,47 @@ func likePose(candidates []*Row, w *Row, poses []Pose) []*Row {
 	return like
 }
 
+// plainFloor are the choices of a floor that is only that, for runs whose header does not tell the defaults.
+var plainFloor = map[string]map[string]string{
+	"minigda":   {"order": "auto", "sharing": "exclusive", "scope": "qp", "batch": "1", "inline": "auto"},
+	"miniproxy": {"handoff": "tuned", "ring_mode": "private", "payload": "ordered", "inline": "auto", "batch": "16", "counter": "host"},
+}
+
+// defaults are the values of a backend's keys where nothing was asked.
+func (r *Run) defaults(backend string) map[string]string {
+	if r.Header != nil && r.Header.Defaults[backend] != nil {
+		return r.Header.Defaults[backend]
+	}
+	return plainFloor[backend]
+}
+
+// base is the default of a key, with auto replaced by what it became.
+func (r *Run) base(backend, key string) string {
+	def := r.defaults(backend)[key]
+	if def == "auto" {
+		return r.auto(backend, key)
+	}
+	return def
+}
+
 // oddKeys counts the floor row's choices that are not its defaults. ok is false where one of them is not the library's
-// choice either: such a row explains nothing. Without defaults in the header every row is taken as it is.
+// choice either: such a row explains nothing.
 func (g *Gap) oddKeys() (n int, ok bool) {
 	c := g.Floor.First()
-	var defaults map[string]string
-	if g.Run.Header != nil {
-		defaults = g.Run.Header.Defaults[c.Backend]
-	}
-	if defaults == nil {
-		return 0, true
-	}
+	defaults := g.Run.defaults(c.Backend)
 	choices := g.choices()
 	for k, v := range c.Config {
-		if termOfKey(c.Backend, k) == "" || v == defaults[k] || slices.Contains(resources, k) {
+		def, known := defaults[k]
+		if termOfKey(c.Backend, k) == "" || !known || v == def || slices.Contains(resources, k) {
 			continue
+		}
+		if def == "auto" {
+			if is := g.Run.auto(c.Backend, k); is == v || is == "" {
+				if is == "" {
+					n++
+				}
+				continue
+			}
 		}
 		if v == notGiven {
 			n++
@@ -263,6 +289,18 @@ func (g *Gap) oddKeys() (n int, ok bool) {
 		n++
 	}
 	return n, true
+}
+
+// auto is what a key's auto became in the rows of a run; "" if no row says.
+func (r *Run) auto(backend, key string) string {
+	for _, w := range r.Rows {
+		if c := w.First(); c.Backend == backend && c.Config[key] == "auto" {
+			if v := w.Config(key); v != "auto" {
+				return v
+			}
+		}
+	}
+	return ""
 }
 
 // notGiven stands in reference rows for a value that the publication does not say.

@@ -337,10 +337,14 @@ func (c *climb) inLibrary(s *Split) {
 		}
 		p.Spread = &Spread{low, high, fmt.Sprintf("%s swapped in the library (to %s, %s)", micro(w.Value), w.to, w.source)}
 		if !agree(p.Quantity, w.Quantity, 0) {
+			why := "in the library part of it hides behind other work"
+			if w.Value > p.Value {
+				why = "in the library it costs more than on its own"
+			}
 			s.Notes = append(s.Notes, Note{"interaction", fmt.Sprintf(
-				"%s is %s swapped on the floor (%s -> %s) and %s swapped in the library (%s -> %s): in the library the choice hides behind other work, so the terms do not add up; the residual is %s or %s",
+				"%s is %s swapped on the floor (%s -> %s) and %s swapped in the library (%s -> %s): %s, so the terms do not add up; the residual is %s or %s",
 				p.Terms[0], signedMicro(p.Value), c.g.Floor.Config(c.toggles[at].Key), c.toggles[at].Value, signedMicro(w.Value), c.toggles[at].Value, w.to,
-				micro(s.Residual.Value), micro(s.Residual.Value+p.Value-w.Value)), "interaction"})
+				why, micro(s.Residual.Value), micro(s.Residual.Value+p.Value-w.Value)), "interaction"})
 		}
 	}
 	if any {

@@ -249,3 +249,19 @@ func TestFloorIsOfTheSameKind(t *testing.T) {
 		}
 	}
 }
+
+// A floor row that asks for what auto is, too, is at the default.
+func TestAutoIsADefault(t *testing.T) {
+	op := map[string]string{"op": "put", "size": "8"}
+	lib := &Library{Name: "acme", Title: "Acme", Match: Match{Backend: "acme"}, Floor: "minigda",
+		Choices: []Choice{{Key: "order", Value: "sys-release", Source: []string{"acme.c:1"}}}}
+	asked := synthetic(t, "minigda", "op", op, map[string]string{"order": "gpu-fence"}, 1, 0)
+	auto := synthetic(t, "minigda", "op", op, map[string]string{"order": "auto", "batch": "16"}, 1, 0)
+	auto[0].Created = map[string]string{"order": "gpu-fence"}
+	run := newRun(synthetic(t, "acme", "op", op, map[string]string{"order": "sys-release"}, 1, 0), asked, auto)
+	run.Header.Defaults["minigda"]["order"] = "auto"
+	gaps, unsplit := run.Gaps([]*Library{lib}, nil, nil)
+	if len(unsplit) > 0 || len(gaps) != 3 || gaps[0].Floor.Cases[0] != asked[0] {
+		t.Errorf("%d gaps, %+v not split; want the row that asks for gpu-fence as the start", len(gaps), unsplit)
+	}
+}

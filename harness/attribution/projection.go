@@ -73,7 +73,7 @@ func (r *Run) project(l *Library, floor *Row, metric string) (Projection, bool) 
 func (r *Run) atDefaults(w *Row) bool {
 	g := &Gap{Run: r, Row: w, Floor: w}
 	n, ok := g.oddKeys()
-	return n == 0 && ok && r.Header != nil && r.Header.Defaults[w.Backend()] != nil
+	return n == 0 && ok
 }
 
 // projections are floors with the choices of libraries that have no row here.

@@ -23,6 +23,7 @@ type Run struct {
 	File   string
 	Header *record.Header
 	Rows   []*Row
+	Bad    []*record.Bad // lines that are no records; the others are not affected
 	byID   map[string]*Row
 	costs  []Cost
 }
@@ -69,9 +70,7 @@ func load(file string) (*Run, error) {
 			if run.Header == nil {
 				return nil, fmt.Errorf("%s is no run file: %w", file, rec.Err)
 			}
-			if !rec.Torn {
-				return nil, rec
-			}
+			run.Bad = append(run.Bad, rec)
 		}
 	}
 	if run.Header == nil {
@@ -266,6 +265,9 @@ func (r *Run) tells(backend, key, value string) bool {
 func (w *Row) Point() string {
 	c := w.First()
 	parts := []string{c.Workload}
+	if c.Axes["op"] != "" && c.Workload == "op" {
+		parts = nil // op=put says it all
+	}
 	for _, k := range slices.Sorted(maps.Keys(c.Axes)) {
 		if k == "op" || k == "size" || w.Run == nil || w.Run.varies(c.Workload, k) {
 			parts = append(parts, k+"="+c.Axes[k])

@@ -72,8 +72,8 @@ func (s scale) spread(p *Spread) string {
 	return s.print(s.round(p.Low)) + " to " + s.print(s.round(p.High))
 }
 
-// printed are the numbers of a waterfall as they are printed: the residual takes what rounding leaves, so that a reader
-// who adds up the column gets the last line.
+// printed are the numbers of a waterfall as they are printed: each step goes from one rounded level to the next, so that
+// a reader who adds up the column gets the last line, and a residual of nothing is printed as nothing.
 type printed struct {
 	scale
 	floor, library, residual int64
@@ -84,14 +84,14 @@ func printedOf(j *Judgement, s *Split) printed {
 	library, floor, _, _ := j.Gap.Times()
 	p := printed{scale: scaleFor(j)}
 	p.floor, p.library = p.round(floor.Value), p.round(library.Value)
-	p.residual = p.library - p.floor
+	level := floor.Value
 	if s != nil {
 		for _, part := range s.Parts {
-			v := p.round(part.Value)
-			p.parts = append(p.parts, v)
-			p.residual -= v
+			p.parts = append(p.parts, p.round(level+part.Value)-p.round(level))
+			level += part.Value
 		}
 	}
+	p.residual = p.library - p.round(level)
 	return p
 }
 
@@ -251,7 +251,22 @@ func from(w *Row) string {
 
 // remarks are the lines under a waterfall.
 func (t *text) remarks(j *Judgement, s *Split, p printed) {
-	say := func(head, body string) { t.wrapped(head+body, "      ", "        ") }
+	for _, r := range remarksOf(j, s, p) {
+		t.wrapped(r.Head+r.Body, "      ", "        ")
+	}
+}
+
+// remark is one thing to be said of a gap.
+type remark struct {
+	Head, Body string
+	Doubt      bool
+	Anchor     string // on the method page, "" for none
+}
+
+// remarksOf is what is to be said under a waterfall, in the same words everywhere.
+func remarksOf(j *Judgement, s *Split, p printed) []remark {
+	var out []remark
+	say := func(head, body string) { out = append(out, remark{Head: head, Body: body}) }
 	if s != nil {
 		var same []string
 		for _, c := range s.Same {
@@ -272,14 +287,13 @@ func (t *text) remarks(j *Judgement, s *Split, p printed) {
 		say("the residual holds ", fmt.Sprintf("%s%s: %s [%s]", joinNames(append([]Name{r.Term}, r.Together...)), reading(s, r, p), r.What, strings.Join(r.Source, ", ")))
 	}
 	for _, a := range j.Accounts {
-		if a.Method == (Ladder{}).Name() {
-			continue
-		}
-		if a.Split == nil {
+		switch {
+		case a.Method == (Ladder{}).Name():
+		case a.Split == nil:
 			say(a.Method+": ", a.Blind)
-			continue
+		default:
+			say(a.Method+": ", account(a.Split, p))
 		}
-		say(a.Method+": ", account(a.Split, p))
 	}
 	if len(j.Compared) > 0 {
 		say("verdict: ", j.Sentence())
@@ -291,8 +305,10 @@ func (t *text) remarks(j *Judgement, s *Split, p printed) {
 		}
 	}
 	for _, n := range notes {
-		say("! ", fmt.Sprintf("%s: %s (%s#%s)", n.Code, n.Text, Page, n.Anchor))
+		anchor := Page + "#" + n.Anchor
+		out = append(out, remark{"! ", fmt.Sprintf("%s: %s (%s)", n.Code, n.Text, anchor), true, anchor})
 	}
+	return out
 }
 
 // reading is the residual's number for a term that the source assigns all of it to. It holds only where no other

@@ -248,12 +248,10 @@ func orderCosts(rows []*Row) []Cost {
 		return w.Backend() == "minigda" && w.First().Workload == "op" && w.Config("batch") == "1"
 	})
 	base := ""
-	for _, w := range group {
-		if w.Run != nil && w.Run.Header != nil {
-			base = w.Run.Header.Defaults["minigda"]["order"]
-		}
+	if len(group) > 0 {
+		base = group[0].Run.base("minigda", "order")
 	}
-	i := slices.IndexFunc(group, func(w *Row) bool { return w.First().Config["order"] == base || w.Config("order") == base })
+	i := slices.IndexFunc(group, func(w *Row) bool { return w.Config("order") == base })
 	if i < 0 {
 		i = slices.IndexFunc(group, func(w *Row) bool { return w.Config("order") == "gpu-fence" })
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gic/harness/attribution"
+	"gic/harness/report/html"
 	"gic/harness/results"
 )
 
@@ -66,7 +67,7 @@ func (a *app) attribute(args []string) error {
 	if f.all.NArg() == 0 {
 		return usagef("attribute takes at least one DIR or FILE; results/paper holds the published figures")
 	}
-	list, err := flags.analyse(f.all.Args())
+	list, err := flags.analyse(a, f.all.Args())
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func (a *app) attribute(args []string) error {
 }
 
 // analyse reads the runs and splits their gaps.
-func (f *attributeFlags) analyse(paths []string) ([]*attribution.Analysis, error) {
+func (f *attributeFlags) analyse(a *app, paths []string) ([]*attribution.Analysis, error) {
 	options, err := f.options()
 	if err != nil {
 		return nil, err
@@ -86,6 +87,11 @@ func (f *attributeFlags) analyse(paths []string) ([]*attribution.Analysis, error
 	runs, err := attribution.Load(files)
 	if err != nil {
 		return nil, usageError{err}
+	}
+	for _, r := range runs {
+		for _, b := range r.Bad {
+			fmt.Fprintf(a.stderr, "gic: %s: left out\n", oneLine(b))
+		}
 	}
 	if f.platform != "" {
 		var known []string
@@ -171,4 +177,40 @@ func (f *attributeFlags) options() (attribution.Options, error) {
 	}
 	o.Libraries = libraries
 	return o, nil
+}
+
+// mostAttributed bounds the run files that a report also splits: it keeps their records.
+const mostAttributed = 64 << 20
+
+// attributionSection gives a report the gaps of its runs, where there are any.
+func attributionSection(page *html.Page, files []string) error {
+	var bytes int64
+	for _, file := range files {
+		st, err := os.Stat(file)
+		if err != nil {
+			return usageError{fmt.Errorf("read records: %w", err)}
+		}
+		bytes += st.Size()
+	}
+	if bytes > mostAttributed {
+		return nil
+	}
+	runs, err := attribution.Load(files)
+	if err != nil {
+		return usageError{err}
+	}
+	var list []*attribution.Analysis
+	for _, r := range runs {
+		analysis, err := attribution.Analyse(r, attribution.Options{})
+		if err != nil {
+			return err
+		}
+		list = append(list, analysis)
+	}
+	text, err := attribution.HTML(list)
+	if err != nil || text == "" {
+		return err
+	}
+	page.AddSection(html.Section{ID: "attribution", Title: "Where the time goes", HTML: text})
+	return nil
 }

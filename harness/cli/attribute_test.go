@@ -186,3 +186,16 @@ func TestAttributeExamples(t *testing.T) {
 		t.Errorf("%d examples, want 5", n)
 	}
 }
+
+// A report of runs that hold gaps shows them; one of others has no such section.
+func TestReportShowsAttribution(t *testing.T) {
+	for platform, want := range map[string]bool{"P-IB": true, "P-H100": false} {
+		status, page, stderr := gic(t, "report", filepath.Join(paperDir, platform), "-o", "-")
+		if status != 0 {
+			t.Fatalf("status %d: %s", status, stderr)
+		}
+		if got := strings.Contains(page, `<section id="attribution"`) && strings.Contains(page, `href="#attribution"`); got != want {
+			t.Errorf("%s: the section is there: %v, want %v", platform, got, want)
+		}
+	}
+}

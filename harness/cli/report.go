@@ -64,6 +64,9 @@ func (a *app) report(args []string) error {
 			return err
 		}
 	}
+	if err := attributionSection(page, files); err != nil {
+		return err
+	}
 	render := page.Render
 	if r.format.value == "markdown" {
 		render = page.Markdown

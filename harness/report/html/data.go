@@ -21,6 +21,7 @@ type pageData struct {
 	Errors             []string
 	MoreErrors         int
 	Runs               []runData
+	Sections           []Section
 	Files              []fileData
 }
 

@@ -27,7 +27,18 @@ type Options struct {
 	Methods map[string]string
 	// Gic is the version that writes the report.
 	Gic string
+	// Sections stand behind the runs, as they are; what they show of records is escaped already.
+	Sections []Section
 }
+
+// Section is a part of the page that another package made.
+type Section struct {
+	ID, Title string // for the contents
+	HTML      template.HTML
+}
+
+// AddSection adds a part behind the runs.
+func (p *Page) AddSection(s Section) { p.options.Sections = append(p.options.Sections, s) }
 
 // Page collects records and renders them.
 type Page struct {
@@ -142,7 +153,7 @@ func (p *Page) Render(w io.Writer) error {
 		Style: template.CSS(":root{" + plot.Theme() + "}\n@media (prefers-color-scheme: dark){@media not print{:root{" +
 			plot.DarkTheme() + "}}}\n" + styleText),
 		Script: template.JS(scriptText),
-		Errors: p.view.Errors,
+		Errors: p.view.Errors, Sections: p.options.Sections,
 	}
 	if n := len(data.Errors); n > maxList {
 		data.Errors, data.MoreErrors = data.Errors[:maxList], n-maxList
