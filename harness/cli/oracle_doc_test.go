@@ -25,7 +25,7 @@ func TestOracleDoc(t *testing.T) {
 		t.Errorf("docs/oracle.md does not end with what gic predict --check results/paper prints:\n%s", want.String())
 	}
 	t.Chdir("../..") // examples name results/paper
-	commands := examples(doc)
+	commands := examples(doc + helpPredict)
 	if len(commands) < 6 {
 		t.Fatalf("%d examples", len(commands))
 	}

@@ -23,10 +23,11 @@ with a source and conditions of validity. Outside them there is no prediction, b
 
   $ gic predict
   $ gic predict --workload 'op:size=8|64' --backend 'minigda:order=gpu-fence|sys-release' --explain
-  $ gic predict --workload rate:threads=16,size=8 --backend minigda:qps=16,batch=1|16
-  $ gic predict --workload goodput:size=8..64K*8,threads=64 --backend minigda:qps=64,batch=16
+  $ gic predict --workload rate:threads=16,size=8 --backend 'minigda:qps=16,batch=1|16'
+  $ gic predict --workload 'goodput:size=8..64K*8,threads=64' --backend minigda:qps=64,batch=16
   $ gic predict --platform P-RoCE --workload op --backend ncclgin:path=gdaki --at clock=1e9
-  $ gic predict --workload moe:model=deepseek-v3,tokens=128,layout=rank --ranks 8..64*2
+  $ gic predict --platform P-H100 --quantity rate_kept --at 'pattern=alltoall,active=256..2048*2'
+  $ gic predict --workload moe:model=deepseek-v3,tokens=128,layout=rank --ranks '8..64*2'
   $ gic predict --constants --platform P-H100
   $ gic predict --check results/paper
 
@@ -38,6 +39,7 @@ writes it. --check holds the platforms against every figure of the paper.
 
 type predictFlags struct {
 	platforms, workloads, backends words
+	quantities                     words
 	at, ranks                      string
 	seed                           uint64
 	format                         oneOf
@@ -50,6 +52,7 @@ func newPredictFlags() (*flags, *predictFlags) {
 	g.Var(&p.platforms, "platform", "predict for platform `NAME|FILE`, default P-IB: "+strings.Join(oracle.Names(), ", ")+"; may be repeated")
 	g.Var(&p.workloads, "workload", "predict workload `SPEC`: op, rate, goodput, moe; may be repeated")
 	g.Var(&p.backends, "backend", "predict backend `SPEC`; may be repeated")
+	g.Var(&p.quantities, "quantity", "predict `NAME` instead of what the workload measures; may be repeated: "+strings.Join(oracle.Quantities(), ", "))
 	g.StringVar(&p.at, "at", "", "further conditions, `KEY=V|V,...`")
 	g.StringVar(&p.ranks, "ranks", "4..256*4", "ranks of moe, `N|N` or a range")
 	g.Uint64Var(&p.seed, "seed", 1, "seed of moe's routing, `N`")
@@ -132,7 +135,7 @@ func (p *predictFlags) requests() (list []oracle.Query, scaled []oracle.Conditio
 							scaled = append(scaled, q)
 							continue
 						}
-						for _, quantity := range quantitiesOf[w.Name] {
+						for _, quantity := range orDefault(p.quantities, quantitiesOf[w.Name]...) {
 							list = append(list, oracle.Query{Quantity: quantity, Conditions: q.WithDefaults()})
 						}
 					}
@@ -146,7 +149,16 @@ func (p *predictFlags) requests() (list []oracle.Query, scaled []oracle.Conditio
 func (p *predictFlags) parse() (specs, backends []plan.Spec, at []oracle.Conditions, err error) {
 	known := slices.Sorted(maps.Keys(quantitiesOf))
 	known = append(known, "moe")
-	for _, text := range orDefault(p.workloads, "op", "rate", "goodput") {
+	for _, q := range p.quantities {
+		if !slices.Contains(oracle.Quantities(), q) {
+			return nil, nil, nil, usagef("--quantity: %w", plan.UnknownName("quantity", q, oracle.Quantities(), ""))
+		}
+	}
+	standard := []string{"op", "rate", "goodput"}
+	if len(p.quantities) > 0 {
+		standard = []string{"rate"} // any: it only brings axes
+	}
+	for _, text := range orDefault(p.workloads, standard...) {
 		s, err := plan.ParseSpec(text)
 		if err != nil {
 			return nil, nil, nil, usagef("--workload: %w", err)

@@ -232,11 +232,12 @@ func deriveRoCE(d *deriver) {
 }
 
 func deriveH100(d *deriver) {
-	burst := merge(small, valid{"burst": "32"})
+	pairs := merge(small, valid{"pattern": "pairs"})
+	burst := merge(pairs, valid{"burst": "32"})
 	d.as("connection_rate", merge(minigda, sel{"role": "send"}), "Mmsg/s", "flat", merge(burst, valid{"active": "1..32768"}), "P-H100|Fig. 10|minigda role=send|message_rate")
 	d.from("connection_rate", merge(minigda, sel{"role": "both", "burst": "32"}), "Mmsg/s", "goodput / 8 B at 4,096 QPs", merge(burst, valid{"active": "4096"}),
 		[]string{"P-H100|Fig. 10|minigda role=both size=8|goodput"}, func(v []float64) float64 { return v[0] / 8 })
-	d.as("connection_rate", merge(minigda, sel{"burst": "8192"}), "Mmsg/s", "flat", merge(small, valid{"active": "1024..4096"}), "P-H100|Fig. 10|minigda burst=8192|message_rate_low")
+	d.as("connection_rate", merge(minigda, sel{"burst": "8192"}), "Mmsg/s", "flat", merge(pairs, valid{"active": "1024..4096"}), "P-H100|Fig. 10|minigda burst=8192|message_rate_low")
 	connections(d, "")
 	d.as("nic_rate", nil, "Mmsg/s", "host thread rings for WQEs that the GPU built, 16 QPs", small, "P-H100|text, rate|minigda doorbell=host-thread|message_rate")
 	wire(d, "P-H100|Table 2||link")
