@@ -7,8 +7,13 @@ import (
 	"gic/harness/report"
 )
 
+// expecter is a report, or a page made of one.
+type expecter interface {
+	Expect(from string, of func(c *record.Case, metric string) report.Expectation)
+}
+
 // expect puts what a platform's constants predict beside the rows of a report.
-func expect(rep *report.Report, nameOrPath string) error {
+func expect(rep expecter, nameOrPath string) error {
 	p, err := oracle.Load(nameOrPath)
 	if err != nil {
 		return usageError{err}

@@ -193,6 +193,10 @@ func TestShowExpected(t *testing.T) {
 	if seen < len(want) {
 		t.Errorf("%d rows found, want %d", seen, len(want))
 	}
+	status, out, _ = gic(t, "report", paperRows+"/P-IB", "--platform", "P-IB", "-o", "-")
+	if status != 0 || !strings.Contains(out, `<th scope="col" class="num">expected</th>`) {
+		t.Errorf("gic report --platform: status %d, no column expected", status)
+	}
 	_, out, _ = gic(t, "show", paperRows+"/P-IB", "--platform", "P-IB")
 	narrow(t, "show --platform", out)
 	if status, _, stderr := gic(t, "show", paperRows+"/P-IB", "--platform", "P-XX"); status != exitUsage || !strings.Contains(stderr, `platform "P-XX" is not known`) {

@@ -28,9 +28,10 @@ report.html and Markdown to the terminal; -o - is the terminal for both.
 `
 
 type reportFlags struct {
-	format oneOf
-	output string
-	plots  string
+	format   oneOf
+	output   string
+	plots    string
+	platform string
 }
 
 func newReportFlags() (*flags, *reportFlags) {
@@ -39,6 +40,7 @@ func newReportFlags() (*flags, *reportFlags) {
 	g.StringVarP(&r.output, "output", "o", "", "`FILE` to write, - for the terminal")
 	g.Var(&r.format, "format", "html or markdown")
 	g.StringVar(&r.plots, "plots", "", "`DIR` that also gets every plot, as SVG and PNG")
+	g.StringVar(&r.platform, "platform", "", "with a column of what gic predict expects of platform `NAME|FILE`")
 	return f, r
 }
 
@@ -59,6 +61,11 @@ func (a *app) report(args []string) error {
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // as in show
 	page := html.New(html.Options{Methods: methods(), Gic: Version()})
+	if r.platform != "" {
+		if err := expect(page, r.platform); err != nil {
+			return err
+		}
+	}
 	for i, file := range files {
 		if err := attachRun(page, file, attachmentName(file, i, len(files))); err != nil {
 			return err

@@ -24,6 +24,7 @@ type RunView struct {
 	Claim string
 	// Percentiles says what p90 and p99 are of.
 	Percentiles string
+	Expected    string // what Report.Expect's numbers are of, "" without it
 	Every       []string
 	Totals      []string
 	Statuses    []StatusCount
@@ -104,6 +105,7 @@ type CellView struct {
 // CellText is a cell as tables show it.
 type CellText struct {
 	Where, Median, Range, P99, Ratio, Gap, N, Check string
+	Expected                                        string // "" without Report.Expect
 }
 
 // Interval is the spread to draw around the median: its 95 % interval, or the range of the process runs where
@@ -131,7 +133,7 @@ func (r *Report) View() *View {
 func (u *run) view() RunView {
 	sections := u.sections()
 	n := newNotes(u)
-	v := RunView{Header: u.header, Head: u.headLines(), Claim: u.claimLine(), Percentiles: u.percentiles(), Every: u.everyLines(n)}
+	v := RunView{Header: u.header, Head: u.headLines(), Claim: u.claimLine(), Percentiles: u.percentiles(), Expected: u.of.expectedFrom, Every: u.everyLines(n)}
 	never := u.never(sections)
 	for _, s := range sections {
 		v.Sections = append(v.Sections, s.view(n, never))
@@ -221,6 +223,11 @@ func (c *cell) view(row *RowView) CellView {
 
 func textOf(l line) CellText {
 	t := l.cells
+	if len(t) == len(columns) { // the first column is the label, so that one more is there
+		text := textOf(line{cells: slices.Delete(slices.Clone(t), expectedColumn-1, expectedColumn)})
+		text.Expected = t[expectedColumn-1]
+		return text
+	}
 	return CellText{Where: t[0], Median: t[1], Range: t[2], P99: t[3], Ratio: t[4], Gap: t[5], N: t[6], Check: t[7]}
 }
 
