@@ -199,3 +199,24 @@ func TestReportShowsAttribution(t *testing.T) {
 		}
 	}
 }
+
+// A table says which guidelines of a comparison its rows do not keep, each once, with where that is explained.
+func TestTablesAreLinted(t *testing.T) {
+	for _, format := range []string{"table", "markdown"} {
+		status, stdout, stderr := gic(t, "show", filepath.Join(paperDir, "P-GB200"), "--format", format)
+		if status != 0 {
+			t.Fatalf("status %d: %s", status, stderr)
+		}
+		if format == "table" {
+			narrow(t, format, stdout)
+		}
+		for _, code := range []string{"created-not-asked", "loaded-without-carried", "warm-up"} {
+			if n := strings.Count(strings.Join(strings.Fields(stdout), ""), "docs/attribution.md#"+code); n != 1 {
+				t.Errorf("%s: %s is said %d times, want once", format, code, n)
+			}
+		}
+	}
+	if _, stdout, _ := gic(t, "show", filepath.Join(paperDir, "P-GB200"), "--format", "csv"); strings.Contains(stdout, "docs/attribution.md") {
+		t.Error("csv holds remarks")
+	}
+}

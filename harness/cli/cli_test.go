@@ -295,7 +295,7 @@ func TestBadInput(t *testing.T) {
 		args []string
 		want []string // the value, and what is allowed
 	}{
-		{[]string{"rnu"}, []string{`"rnu"`, `did you mean "run"?`, "known: run, list, show, report, "}},
+		{[]string{"rnu"}, []string{`"rnu"`, `did you mean "run"?`, "known: run, list, show, attribute, report, "}},
 		{[]string{"--suite", "quick"}, []string{"--suite", "gic run --suite"}},
 		{[]string{"help", "me"}, []string{`"me"`, "known: run"}},
 		{[]string{"help", "run", "list"}, []string{`"run list"`, "one command"}},

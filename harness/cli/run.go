@@ -264,7 +264,7 @@ func runID(now time.Time) string {
 func (a *app) finish(s *session, r *runFlags, interrupted bool) error {
 	format := r.format.value
 	file := filepath.Join(s.dir, record.FileName)
-	rep, err := report.Load(file)
+	rep, err := report.Load(file, lint)
 	if err != nil {
 		return err
 	}

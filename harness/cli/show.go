@@ -41,6 +41,7 @@ func (a *app) show(args []string) error {
 	// The records are read once and stay: collecting less often saves a third of the time of a large run.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	rep := report.New()
+	lint(rep)
 	if s.all {
 		rep.All()
 	}

@@ -62,7 +62,7 @@ func (u *run) renderMarkdown(w io.Writer) {
 	if l := u.neverRan(sections, never, n); l != "" {
 		fmt.Fprintf(w, "\n%s\n", escape(l))
 	}
-	if lines := n.lines(); lines != nil {
+	if lines := append(n.lines(), u.lintLines()...); lines != nil {
 		fmt.Fprintln(w)
 		for _, l := range lines {
 			fmt.Fprintf(w, "- %s\n", escape(l))

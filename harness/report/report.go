@@ -50,6 +50,7 @@ type Report struct {
 	maps     map[string][]map[string]string // see shared
 	// What records are expected to say; nil if nobody asked. See Expect.
 	expect       func(c *record.Case, metric string) Expectation
+	lint         Lint
 	expectedFrom string
 }
 
@@ -148,13 +149,16 @@ func New() *Report {
 // All makes tables list the rows that were skipped, one by one, instead of naming them once.
 func (r *Report) All() { r.all = true }
 
-// Load reads all records of a run file or folder into a report.
-func Load(path string) (*Report, error) {
+// Load reads all records of a run file or folder into a report, on which prepare is called before.
+func Load(path string, prepare ...func(*Report)) (*Report, error) {
 	files, err := record.Files(path)
 	if err != nil {
 		return nil, err
 	}
 	r := New()
+	for _, f := range prepare {
+		f(r)
+	}
 	for _, file := range files {
 		for at, err := range ReadFile(file) {
 			if err != nil {
@@ -195,6 +199,9 @@ func (r *Report) Add(rec record.Record) {
 			r.runs = append(r.runs, &run{of: r, byID: map[string]*row{}})
 		}
 		r.addCase(r.runs[len(r.runs)-1], rec)
+		if r.lint != nil {
+			r.lint.Add(len(r.runs)-1, rec)
+		}
 	case *record.Bad:
 		r.bad = append(r.bad, rec.Error())
 	}

@@ -120,7 +120,7 @@ func (u *run) renderTable(w io.Writer, width int) {
 		writeWrapped(w, l, width, "", "    ")
 		fmt.Fprintln(w)
 	}
-	for _, l := range n.lines() {
+	for _, l := range append(n.lines(), u.lintLines()...) {
 		writeWrapped(w, l, width, "", "    ")
 	}
 	if measured {
