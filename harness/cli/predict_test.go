@@ -69,6 +69,7 @@ func TestPredictRefuses(t *testing.T) {
 		{"value -1 is negative", []string{"--platform", write("h.yaml", constant("    value: -1\n    unit: us\n    source: me\n"))}},
 		{`valid size: "9..8" is not a range`, []string{"--platform", write("i.yaml", constant("    value: 1\n    unit: us\n    source: me\n    valid: {size: 9..8}\n"))}},
 		{`constant cqe: condition "siez" is not known`, []string{"--platform", write("k.yaml", constant("    value: 1\n    unit: us\n    source: me\n    valid: {siez: 8..9}\n"))}},
+		{"value 1 is not between low and high", []string{"--platform", write("l.yaml", constant("    value: 1\n    low: 2\n    high: 3\n    unit: us\n    source: me\n"))}},
 		{"is given twice", []string{"--platform", write("j.yaml", constant("    value: 1\n    unit: us\n    source: me\n  - name: cqe\n    value: 2\n    unit: us\n    source: me\n"))}},
 		{`unknown quantity "speed"`, []string{"--quantity", "speed"}},
 		{`unknown workload with a model "ops"`, []string{"--workload", "ops"}},

@@ -53,13 +53,17 @@ type Query struct {
 type Prediction struct {
 	Platform   string     `json:"platform"`
 	Quantity   string     `json:"quantity"`
-	Conditions Conditions `json:"conditions"`        // of the query, with defaults filled in
-	Value      float64    `json:"value,omitempty"`   // in Unit; 0 if None
-	Unit       string     `json:"unit"`              // base unit
-	Formula    string     `json:"formula,omitempty"` // in names of constants and conditions
-	Numbers    string     `json:"numbers,omitempty"` // the formula with the constants' values
-	Used       []*Use     `json:"constants,omitempty"`
-	None       string     `json:"no_prediction,omitempty"` // why there is no value
+	Conditions Conditions `json:"conditions"`      // of the query, with defaults filled in
+	Value      float64    `json:"value,omitempty"` // in Unit; 0 if None
+	Unit       string     `json:"unit"`            // base unit
+	// Low and High are where the value lies if its constants lie in their intervals, taken as independent; nil where
+	// no constant has one.
+	Low     *float64 `json:"low,omitempty"`
+	High    *float64 `json:"high,omitempty"`
+	Formula string   `json:"formula,omitempty"` // in names of constants and conditions
+	Numbers string   `json:"numbers,omitempty"` // the formula with the constants' values
+	Used    []*Use   `json:"constants,omitempty"`
+	None    string   `json:"no_prediction,omitempty"` // why there is no value
 }
 
 // Use is a constant in a prediction.
@@ -73,6 +77,45 @@ func (p *Prediction) OK() bool { return p.None == "" }
 
 // Predict answers a query from the constants of a platform.
 func (p *Platform) Predict(q Query) *Prediction {
+	r := p.predict(q)
+	if r.OK() {
+		r.spread(p, q)
+	}
+	return r
+}
+
+// spread puts the intervals of the constants into the prediction: each is moved to its ends by itself, and the halves of
+// what that changes add up as squares.
+func (r *Prediction) spread(p *Platform, q Query) {
+	sum := 0.0
+	for _, u := range r.Used {
+		if u.Low == nil || u.High == nil {
+			continue
+		}
+		low, high := p.with(u.Constant, *u.Low).predict(q), p.with(u.Constant, *u.High).predict(q)
+		if !low.OK() || !high.OK() {
+			return // the interval reaches where the model ends: nothing is said
+		}
+		sum += (high.Value - low.Value) * (high.Value - low.Value) / 4
+	}
+	if sum > 0 {
+		half := math.Sqrt(sum)
+		low, high := r.Value-half, r.Value+half
+		r.Low, r.High = &low, &high
+	}
+}
+
+// with is the platform with another value of one constant.
+func (p *Platform) with(k *Constant, value float64) *Platform {
+	moved := *k
+	moved.Value, moved.Low, moved.High = value, nil, nil
+	other := *p
+	other.Constants = slices.Clone(p.Constants)
+	other.Constants[slices.Index(other.Constants, k)] = &moved
+	return &other
+}
+
+func (p *Platform) predict(q Query) *Prediction {
 	r := &Prediction{Platform: p.Name, Quantity: q.Quantity, Conditions: q.Conditions}
 	for _, m := range quantities {
 		if m.name != q.Quantity {
@@ -236,6 +279,9 @@ func (p *Prediction) Explain() []string {
 	lines := []string{"= " + p.Formula}
 	if p.Numbers != p.Formula {
 		lines = append(lines, "= "+p.Numbers)
+	}
+	if p.Low != nil {
+		lines = append(lines, fmt.Sprintf("between %s and %s by the intervals of the constants", Human(*p.Low, p.Unit), Human(*p.High, p.Unit)))
 	}
 	for _, u := range p.Used {
 		line := fmt.Sprintf("%s = %s", u.ID(), u.Text())

@@ -125,6 +125,23 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// Intervals of independent constants add up as squares, through whatever the formula does with them.
+func TestSpread(t *testing.T) {
+	p := parse(t, strings.NewReplacer(
+		"value: 1, unit: us, source: a", "value: 1, low: 0.7, high: 1.3, unit: us, source: a",
+		"value: 2, unit: us, source: d", "value: 2, low: 1.6, high: 2.4, unit: us, source: d").Replace(tiny))
+	a := p.Predict(Query{"put_completion", Conditions{"size": "8"}.WithDefaults()})
+	if a.Low == nil || math.Abs(*a.Low-2.5e-6) > 1e-12 || math.Abs(*a.High-3.5e-6) > 1e-12 {
+		t.Errorf("put_completion: %v, expected 2.5 to 3.5 us", a)
+	}
+	if a = p.Predict(Query{"rtt", Conditions{"size": "8"}.WithDefaults()}); a.Low == nil || math.Abs(*a.High-a.Value-2*math.Hypot(0.3e-6, 0.2e-6)) > 1e-12 {
+		t.Errorf("rtt: %+v", a)
+	}
+	if a = p.Predict(Query{"message_rate", Conditions{}.WithDefaults()}); a.Low != nil {
+		t.Errorf("message_rate has no constant with an interval: %+v", a)
+	}
+}
+
 func TestWithin(t *testing.T) {
 	for _, tt := range []struct {
 		value, valid string

@@ -273,6 +273,8 @@ func (p *Platform) check() error {
 			return fmt.Errorf("constant %s: value %v is not finite", k.ID(), k.Value)
 		case k.Value < 0 && !slices.Contains(differences, k.Name):
 			return fmt.Errorf("constant %s: value %v is negative", k.ID(), k.Value)
+		case k.Low != nil && !(*k.Low <= k.Value), k.High != nil && !(k.Value <= *k.High):
+			return fmt.Errorf("constant %s: value %v is not between low and high", k.ID(), k.Value)
 		case k.Source == "":
 			return fmt.Errorf("constant %s has no source", k.ID())
 		case seen[k.ID()]:

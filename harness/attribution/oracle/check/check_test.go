@@ -5,8 +5,11 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -106,6 +109,36 @@ func embedded(t *testing.T) map[string]*oracle.Platform {
 		out[name] = p
 	}
 	return out
+}
+
+// The NIC profile cx7-200 of softnic and the platform P-IB tell the same of the same NIC.
+func TestProfile(t *testing.T) {
+	source, err := os.ReadFile("../../../../minigda/softnic/pace.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, profile, found := strings.Cut(string(source), `.name = "cx7-200"`)
+	if !found {
+		t.Fatal("pace.c has no profile cx7-200")
+	}
+	profile, _, _ = strings.Cut(profile, "},")
+	p := embedded(t)["P-IB"]
+	v, _, reason := p.Lookup(oracle.Conditions{"size": "8"}, "nic_rate", "cqe")
+	if reason != "" {
+		t.Fatal(reason)
+	}
+	peak := p.Predict(oracle.Query{Quantity: "goodput_peak", Conditions: oracle.Conditions{"backend": "minigda", "threads": "saturating", "order": "gpu-fence"}})
+	for field, want := range map[string]float64{"message_rate": v["nic_rate"], "latency_ns": v["cqe"] * 1e9, "bandwidth": peak.Value} {
+		m := regexp.MustCompile(`\.` + field + ` = ([0-9.e]+)`).FindStringSubmatch(profile)
+		if m == nil {
+			t.Errorf("the profile has no %s", field)
+			continue
+		}
+		got, err := strconv.ParseFloat(m[1], 64)
+		if err != nil || math.Abs(got/want-1) > 0.01 {
+			t.Errorf("the profile's %s is %s, the platform has %g", field, m[1], want)
+		}
+	}
 }
 
 // No row predicts itself: with another value of a held-out row (and of its duplicates), the constants and so its
