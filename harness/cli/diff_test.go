@@ -311,6 +311,153 @@ func TestGateDocs(t *testing.T) {
 	}
 }
 
+// The example workflow and the three lines of the page, run as they stand: a change that only rebuilds passes, one that
+// rings more doorbells fails the job, with the annotation, the step summary and a JUnit file that says so. Only the
+// number of process runs is cut, and what fetches and builds the two checkouts is replaced by finished ones, the
+// base's plugin being another build.
+func TestGateWorkflowRuns(t *testing.T) {
+	_, err := os.Stat(filepath.Join(buildDir(t), "gic"))
+	needs(t, "gic with its plugins", err)
+	text, err := os.ReadFile("../../docs/examples/gate.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/ci-gate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var workflow struct {
+		Jobs map[string]struct {
+			Steps []struct{ Run, If, Uses string }
+		}
+	}
+	if err := yaml.Unmarshal(text, &workflow); err != nil {
+		t.Fatal(err)
+	}
+	steps := workflow.Jobs["gate"].Steps
+	// The page's lines are the workflow's, but for where things are.
+	_, recipe, _ := strings.Cut(string(page), "```sh\n")
+	recipe, _, _ = strings.Cut(recipe, "```")
+	recipe = strings.NewReplacer("build-base/gic", "base/build/gic", "results/local/", "results/", "\nbuild/gic", "\nhead/build/gic").Replace(recipe)
+	for line := range strings.Lines(recipe) {
+		if !strings.Contains(string(text), "- run: "+line) {
+			t.Errorf("the page's %q is no step of the workflow", line)
+		}
+	}
+
+	dir := t.TempDir()
+	for _, side := range []string{"base", "head"} {
+		build := filepath.Join(dir, side, "build")
+		if err := os.MkdirAll(build, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, side, "Makefile"), "all:\n\t@test -x build/gic\n")
+		for _, name := range []string{"gic", "libminigda.so", "libminiproxy.so"} {
+			b, err := os.ReadFile(filepath.Join(buildDir(t), name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if side == "base" && name == "libminigda.so" {
+				b = append(b, 0) // another hash, the same code
+			}
+			if err := os.WriteFile(filepath.Join(build, name), b, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	job := func(before func(step string)) (failed bool, out string) {
+		for _, s := range steps {
+			if s.Run == "" || failed && s.If != "always()" {
+				continue
+			}
+			before(s.Run)
+			cmd := exec.Command("bash", "-e", "-c", strings.ReplaceAll(s.Run, "--repeat 8", "--repeat 2"))
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), "GITHUB_STEP_SUMMARY="+filepath.Join(dir, "summary.md"), pluginPathEnv+"=", "GITHUB_ACTIONS=true")
+			text, err := cmd.CombinedOutput()
+			if out += string(text); err != nil && cmd.ProcessState == nil {
+				t.Fatal(err)
+			}
+			failed = failed || err != nil
+		}
+		return failed, out
+	}
+	check := func(what, file string, has ...string) {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range has {
+			if !strings.Contains(string(b), s) {
+				t.Errorf("%s: %s lacks %q:\n%.2000s", what, file, s, b)
+			}
+		}
+	}
+	failed, out := job(func(string) {})
+	if failed {
+		t.Fatalf("a change that only rebuilds fails:\n%s", out)
+	}
+	check("rebuilt", "gic.xml", `failures="0"`, `name="gic diff"`)
+	check("rebuilt", "summary.md", "no regression", "library.libminigda")
+
+	for _, f := range []string{"gic.xml", "summary.md"} {
+		os.Remove(filepath.Join(dir, f))
+	}
+	steps = slices.DeleteFunc(steps, func(s struct{ Run, If, Uses string }) bool { return strings.Contains(s.Run, " run ") })
+	failed, out = job(func(step string) {
+		if strings.Contains(step, "--format github") {
+			ringMore(t, filepath.Join(dir, "results", "head", record.FileName))
+		}
+	})
+	if !failed || !strings.Contains(out, "::error") || !strings.Contains(out, "doorbells_per_message") {
+		t.Errorf("a change that rings more doorbells: failed %v\n%s", failed, out)
+	}
+	check("more doorbells", "gic.xml", "<failure ", "doorbells_per_message")
+	check("more doorbells", "summary.md", `doorbells\_per\_message`, "3 regressions")
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ringMore changes the records of a run as a backend does that does not batch any more.
+func ringMore(t *testing.T, path string) {
+	t.Helper()
+	var all []record.Record
+	for rec, err := range record.ReadFile(path) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, ok := rec.(*record.Case); ok && c.Workload == "rate" && c.Backend == "minigda" {
+			for i := range c.Counters {
+				if c.Counters[i].Name == "doorbells" {
+					c.Counters[i].Value *= 2
+				}
+			}
+		}
+		all = append(all, rec)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	w, err := record.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, rec := range all {
+		if err := w.Write(rec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Real runs: the same work twice is no regression; a batch that is not used any more is one, whatever the clock says.
 func TestDiffRealRuns(t *testing.T) {
 	bin := filepath.Join(buildDir(t), "gic")

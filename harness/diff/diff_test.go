@@ -193,6 +193,65 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
+// Another build of a backend's own plugin is what a gate compares: a note. Two builds on one side are a mix, and another
+// backend's plugin is a library like any.
+func TestOtherBuildOfThePlugin(t *testing.T) {
+	build := func(name string, builds ...string) func(*record.Case) bool {
+		return func(c *record.Case) bool {
+			hash := builds[c.Index%len(builds)]
+			c.Library = []record.Library{{Name: name, Version: "1", SHA256: strings.Repeat(hash, 64)}}
+			return true
+		}
+	}
+	for _, tc := range []struct {
+		name     string
+		old, new func(*record.Case) bool
+		refused  bool
+	}{
+		{"other build", build("libminigda", "a"), build("libminigda", "b"), false},
+		{"mixed builds", build("libminigda", "a"), build("libminigda", "a", "b"), true},
+		{"no build told", build("libminigda", "a"), nil, true},
+		{"other plugin", build("libminiproxy", "a"), build("libminiproxy", "b"), true},
+	} {
+		dir := t.TempDir()
+		a, b := newSynth("one", 1), newSynth("two", 2)
+		a.change, b.change = tc.old, tc.new
+		one, two := a.write(t, filepath.Join(dir, "a")), b.write(t, filepath.Join(dir, "b"))
+		r, err := Compare(load(t, "OLD", one), load(t, "NEW", two), Options{Alpha: 0.05})
+		if (err != nil) != tc.refused {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		if tc.refused {
+			continue
+		}
+		const told = "library.libminigda is 1 sha256:aaaaaaaaaaaa in OLD and 1 sha256:bbbbbbbbbbbb in NEW"
+		if !slices.ContainsFunc(r.Notes, func(n Note) bool { return n.Code == "unlike" && strings.Contains(n.Text, told) }) {
+			t.Errorf("%s: notes %v", tc.name, r.Notes)
+		}
+	}
+}
+
+// Across backends each side has its own plugin.
+func TestPluginsOfOtherBackends(t *testing.T) {
+	dir := t.TempDir()
+	a := newSynth("one", 1)
+	a.change = func(c *record.Case) bool {
+		c.Library = []record.Library{{Name: "libminigda", SHA256: strings.Repeat("a", 64)}}
+		return true
+	}
+	b := newSynth("two", 2)
+	b.change = func(c *record.Case) bool {
+		c.Backend = "miniproxy"
+		c.Library = []record.Library{{Name: "libminiproxy", SHA256: strings.Repeat("b", 64)}}
+		return true
+	}
+	one, two := a.write(t, filepath.Join(dir, "a")), b.write(t, filepath.Join(dir, "b"))
+	o := Options{Alpha: 0.05, Across: []Across{{Key: "backend", Old: "minigda", New: "miniproxy", Values: true}}}
+	if r, err := Compare(load(t, "OLD", one), load(t, "NEW", two), o); err != nil || r.Paired != 3 {
+		t.Errorf("%v, want 3 pairs", err)
+	}
+}
+
 // States that change results by themselves are refused, with the key and both values, unless allowed.
 func TestUnlikeStates(t *testing.T) {
 	gpu := func(name, driver string) func(*record.Header) {
@@ -299,6 +358,12 @@ func TestAcross(t *testing.T) {
 	var ambiguous *AmbiguousError
 	if !errors.As(err, &ambiguous) || !strings.Contains(err.Error(), "backend.batch=16 | backend.batch=4") {
 		t.Errorf("two partners: %v", err)
+	}
+	// With two values named it takes a filter; what all cases of a side share is not said.
+	e := &AmbiguousError{Case: "op on minigda", Keys: []string{"backend"}, Old: []string{"backend.batch=16", "backend.batch=4"}, New: []string{"backend=fake"}, Values: true}
+	if got, want := e.Error(), "several cases differ from op on minigda in backend only: OLD has backend.batch=16 | backend.batch=4, NEW has backend=fake; "+
+		"choose one of a side, as with --filter-old 'backend.batch:16'"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if r, err = diffOf([]string{both, both2}, []string{both, both2}, "backend.batch=16:4"); err != nil || r.Paired != 1 || r.Exit() != 0 {
 		t.Errorf("named values: %v", err)

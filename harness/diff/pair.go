@@ -38,12 +38,31 @@ func (a Across) covers(key string) bool { return key == a.Key || strings.HasPref
 type AmbiguousError struct {
 	Case     string
 	Keys     []string
-	Old, New []string // values of the keys
+	Old, New []string // of each case, the keys that tell those of its side apart
+	Values   bool     // two values were named, and are not enough
 }
 
 func (e *AmbiguousError) Error() string {
-	return fmt.Sprintf("several cases differ from %s in %s only: OLD has %s, NEW has %s; name two values with --across %s=OLD:NEW",
-		e.Case, strings.Join(e.Keys, ", "), values(e.Old), values(e.New), e.Keys[0])
+	return fmt.Sprintf("several cases differ from %s in %s only: OLD has %s, NEW has %s; %s",
+		e.Case, strings.Join(e.Keys, ", "), values(e.Old), values(e.New), e.advice())
+}
+
+// advice is how to leave one case on each side: two values of the key, or a filter if that is not enough.
+func (e *AmbiguousError) advice() string {
+	if !e.Values {
+		return fmt.Sprintf("name two values with --across %s=OLD:NEW", e.Keys[0])
+	}
+	var flags []string
+	for _, side := range []struct {
+		flag  string
+		cases []string
+	}{{"--filter-old", e.Old}, {"--filter-new", e.New}} {
+		if len(side.cases) > 1 {
+			key, value, _ := strings.Cut(strings.Fields(side.cases[0])[0], "=")
+			flags = append(flags, fmt.Sprintf("%s '%s:%s'", side.flag, key, value))
+		}
+	}
+	return "choose one of a side, as with " + strings.Join(flags, " ")
 }
 
 // pairing is which cases belong together.
@@ -143,19 +162,29 @@ func pair(old, new *Set, o *Options) (*pairing, error) {
 }
 
 func ambiguous(old, new []*caseSet, o *Options) error {
-	e := &AmbiguousError{}
+	e := &AmbiguousError{Values: slices.ContainsFunc(o.Across, func(a Across) bool { return a.Values })}
 	for _, a := range o.dropped {
 		e.Keys = append(e.Keys, a.Key)
 	}
+	dropped := func(key string) bool {
+		return slices.ContainsFunc(o.dropped, func(a Across) bool { return a.covers(key) })
+	}
 	collect := func(cases []*caseSet) (out []string) {
 		for _, k := range cases {
-			var parts []string
+			var all, apart []string
 			for _, kv := range k.keys {
-				if slices.ContainsFunc(o.dropped, func(a Across) bool { return a.covers(kv.Key) }) {
-					parts = append(parts, kv.Key+"="+kv.Value)
+				if !dropped(kv.Key) {
+					continue
+				}
+				all = append(all, kv.Key+"="+kv.Value)
+				if slices.ContainsFunc(cases, func(x *caseSet) bool { v, ok := x.key(kv.Key); return !ok || v != kv.Value }) {
+					apart = append(apart, kv.Key+"="+kv.Value)
 				}
 			}
-			out = append(out, strings.Join(parts, " "))
+			if apart == nil { // the only one of its side
+				apart = all[:min(len(all), 1)]
+			}
+			out = append(out, strings.Join(apart, " "))
 		}
 		slices.Sort(out)
 		return out
