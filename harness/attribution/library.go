@@ -96,8 +96,13 @@ func Libraries() ([]*Library, error) {
 }
 
 // ParseLibrary reads a library file; an error names the file, what is wrong and what is allowed.
-func ParseLibrary(file string, data []byte) (*Library, error) {
-	l := &Library{}
+func ParseLibrary(file string, data []byte) (l *Library, err error) {
+	defer func() {
+		if p := recover(); p != nil { // of the YAML parser
+			l, err = nil, fmt.Errorf("library file %s: cannot be read as YAML: %v", file, p)
+		}
+	}()
+	l = &Library{}
 	if err := yaml.UnmarshalWithOptions(data, l, yaml.Strict()); err != nil {
 		return nil, fmt.Errorf("library file %s: %s", file, strings.Join(strings.Fields(err.Error()), " "))
 	}

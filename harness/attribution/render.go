@@ -7,13 +7,15 @@ import (
 )
 
 // Formats that Render knows.
-func Formats() []string { return []string{"table", "json", "markdown"} }
+func Formats() []string { return []string{"table", "brief", "json", "markdown"} }
 
 // Render writes analyses in a format.
 func Render(out io.Writer, list []*Analysis, format string, width int) error {
 	switch format {
 	case "table":
 		return Text(out, list, width)
+	case "brief":
+		return Brief(out, list, width)
 	case "json":
 		return JSON(out, list)
 	case "markdown":

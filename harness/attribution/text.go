@@ -99,12 +99,21 @@ func printedOf(j *Judgement, s *Split) printed {
 type text struct {
 	w     *bufio.Writer
 	width int
-	notes []string
+	brief bool
 }
 
 // Text writes analyses for a terminal, one after the other.
 func Text(out io.Writer, list []*Analysis, width int) error {
-	t := &text{w: bufio.NewWriter(out), width: width}
+	return writeText(out, list, width, false)
+}
+
+// Brief writes one line per gap, and what the comparison does not keep.
+func Brief(out io.Writer, list []*Analysis, width int) error {
+	return writeText(out, list, width, true)
+}
+
+func writeText(out io.Writer, list []*Analysis, width int, brief bool) error {
+	t := &text{w: bufio.NewWriter(out), width: width, brief: brief}
 	for i, a := range list {
 		if i > 0 {
 			t.line("")
@@ -130,11 +139,17 @@ func (t *text) analysis(a *Analysis) {
 	t.wrapped(a.Title(), "", "  ")
 	if len(a.Judgements) > 0 {
 		t.overview(a)
-		t.notes = nil
-		for i, j := range a.Judgements {
-			t.line("")
-			t.waterfall(i+1, j)
-		}
+	} else if len(a.Unsplit) == 0 {
+		t.line("")
+		t.wrapped("No library row here. --as minigda:KEY=VALUE lets a row of a floor pose as a library.", "", "")
+	}
+	if t.brief {
+		t.findings(a)
+		return
+	}
+	for i, j := range a.Judgements {
+		t.line("")
+		t.waterfall(i+1, j)
 	}
 	t.unsplit(a)
 	t.projections(a)
@@ -171,7 +186,11 @@ func (a *Analysis) Title() string {
 // overview is one line per gap, under the point that it is of.
 func (t *text) overview(a *Analysis) {
 	t.line("")
-	t.wrapped("The gap of each library row to its floor: explained by choices that the floor can make, and the rest. [n] is the account below.", "", "")
+	head := "The gap of each library row to its floor: explained by choices that the floor can make, and the rest."
+	if !t.brief {
+		head += " [n] is the account below."
+	}
+	t.wrapped(head, "", "")
 	rows := [][]string{{"", "", "floor", "library", "gap", "explained", "residual", ""}}
 	var heads []string
 	for i, j := range a.Judgements {

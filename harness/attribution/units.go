@@ -26,6 +26,8 @@ var units = []Unit{
 	{"lock", QueueSharing, "taking and giving an uncontended lock: issue with sharing=lock minus sharing=exclusive"},
 	{"handoff", QueueSharing, "reserving and publishing a slot in order, uncontended: issue with sharing=handoff minus sharing=exclusive"},
 	{"warp", QueueSharing, "a post by a cooperating warp of one thread: issue with sharing=warp minus sharing=exclusive"},
+	{"completion", Wire, "from the doorbell to the completion seen: put_completion minus issue of the floor's defaults; NIC, link and poll together"},
+	{"cqe_poll", Wire, "polling and consuming one CQE: completion minus the time until the CQE is visible, where that was measured"},
 	{"quiet_queue", CompletionScope, "one more queue that a quiet of scope=all looks at: slope of put_completion over qps"},
 	{"enqueue", ProxyHandoff, "giving one descriptor to a proxy: issue of miniproxy, by hand-off"},
 	{"worker_post", ProxyWorker, "one doorbell of a proxy's worker: d of a + d/B over its batch, one worker"},
@@ -83,6 +85,7 @@ func (r *Run) estimate() []Cost {
 		out = append(out, sharingCosts(group)...)
 		out = append(out, slopes(group)...)
 		out = append(out, enqueueCosts(group)...)
+		out = append(out, r.completionCosts(group)...)
 	}
 	return out
 }
@@ -322,6 +325,41 @@ func enqueueCosts(rows []*Row) []Cost {
 	for _, w := range group {
 		q, _ := w.Time("issue")
 		out = append(out, Cost{unit, w.Config("handoff"), q, "issue, " + w.Source(), w})
+	}
+	return out
+}
+
+// completionCosts gives what completion adds to issue, and what of it is the poll where a row says when the CQE is
+// visible.
+func (r *Run) completionCosts(rows []*Row) []Cost {
+	var plain, visible *Row
+	for _, w := range rows {
+		c := w.First()
+		if c.Backend != "minigda" || c.Workload != "op" || !ok(w) {
+			continue
+		}
+		if _, has := w.Time("doorbell_to_cqe"); has && visible == nil {
+			visible = w
+		}
+		if _, has := w.Time("put_completion"); has && plain == nil && r.atDefaults(w) {
+			plain = w
+		}
+	}
+	if plain == nil {
+		return nil
+	}
+	whole, _ := plain.Time("put_completion")
+	issue, has := plain.Time("issue")
+	if !has {
+		return nil
+	}
+	unit, _ := unitOf("completion")
+	rest := whole.Sub(issue)
+	out := []Cost{{unit, "", rest, fmt.Sprintf("put_completion %s - issue %s, %s", micro(whole.Value), micro(issue.Value), plain.Source()), plain}}
+	if visible != nil {
+		q, _ := visible.Time("doorbell_to_cqe")
+		poll, _ := unitOf("cqe_poll")
+		out = append(out, Cost{poll, "", rest.Sub(q), fmt.Sprintf("%s - %s until the CQE is visible, %s", micro(rest.Value), micro(q.Value), visible.Source()), visible})
 	}
 	return out
 }

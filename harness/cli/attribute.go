@@ -18,6 +18,7 @@ doorbells, completion scope, placement, hand-off to a proxy, and what is left (l
 methods split it independently, a ladder of floor rows, the replay of the library's NIC trace, and
 counts times unit costs, and the verdict says where they differ. Every run is looked at on its own.
 
+  $ gic attribute results/paper --format brief
   $ gic attribute results/paper --platform P-IB
   $ gic attribute results/paper --case 'backend:nvshmem workload:op'
   $ gic attribute results/local/a --as minigda:batch=16 --order doorbell-batching,ordering
@@ -48,7 +49,7 @@ func newAttributeFlags() (*flags, *attributeFlags) {
 	g.StringVar(&a.order, "order", "", "order of the rungs, `TERM,...` (or floor keys); without it the mean over all orders where it can be had")
 	g.Var(&a.as, "as", "let rows of a floor pose as a library, `FLOOR:KEY=VALUE,...`; may be repeated")
 	g.Var(&a.library, "library", "also use the library `FILE`; may be repeated")
-	g.Var(&a.format, "format", "how it is printed; json has every number and how it came about")
+	g.Var(&a.format, "format", "how it is printed; brief is one line per gap, json has every number and how it came about")
 	g.BoolVar(&a.terms, "terms", false, "print the vocabulary and end")
 	return f, a
 }

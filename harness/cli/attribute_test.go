@@ -23,6 +23,7 @@ func TestAttributeGolden(t *testing.T) {
 		{"attribute-nvshmem", []string{"attribute", paperDir, "--platform", "P-IB", "--case", "backend:nvshmem workload:op backend.api:public"}},
 		{"attribute-p-ib", []string{"attribute", paperDir, "--platform", "P-IB"}},
 		{"attribute-p-roce", []string{"attribute", paperDir, "--platform", "P-RoCE"}},
+		{"attribute-brief", []string{"attribute", paperDir, "--format", "brief"}},
 		{"attribute-markdown", []string{"attribute", paperDir, "--platform", "P-GB200", "--case", "backend:ncclgin workload:op", "--format", "markdown"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -182,8 +183,8 @@ func TestAttributeExamples(t *testing.T) {
 			t.Errorf("%s: status %d: %s", command, status, stderr)
 		}
 	}
-	if n != 5 {
-		t.Errorf("%d examples, want 5", n)
+	if n != 6 {
+		t.Errorf("%d examples, want 6", n)
 	}
 }
 
