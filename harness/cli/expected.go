@@ -24,6 +24,9 @@ func expect(rep expecter, nameOrPath string) error {
 	}
 	expectMoE := moeExpectation()
 	rep.Expect(from, func(c *record.Case, metric string) report.Expectation {
+		if c.Device != p.Device && p.Device != "" {
+			return report.Expectation{None: "device=" + c.Device + ", the platform is of device=" + p.Device}
+		}
 		if c.Workload == "moe" && (metric == "dispatch" || metric == "combine") {
 			return expectMoE(p, c, metric)
 		}

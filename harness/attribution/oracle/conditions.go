@@ -141,13 +141,13 @@ func within(value, valid string) bool {
 
 // conditionKeys are the keys that a model, a selector or a validity looks at.
 var conditionKeys = []string{
-	"active", "api", "backend", "batch", "burst", "clock", "cpu", "handoff", "inline", "inline_limit", "op", "order", "path", "pattern", "payload",
-	"processor", "qps", "queue", "queues", "role", "scope", "senders", "sharing", "size", "sms", "threads", "transport", "workers",
+	"active", "api", "backend", "batch", "burst", "clock", "counter", "cpu", "handoff", "inline", "inline_limit", "op", "order", "path", "pattern", "payload",
+	"processor", "qps", "queue", "queues", "ring_mode", "rings", "role", "scope", "senders", "sharing", "size", "sms", "threads", "transport", "workers",
 }
 
 // withoutEffect are axes and keys of a run that change how something is measured, not what is expected.
 var withoutEffect = []string{
-	"depth", "iterations", "messages", "posts", "ring_depth", "ring_mode", "rings", "rounds", "signal_every", "timer_check", "warmup", "counter",
+	"depth", "iterations", "messages", "posts", "ring_depth", "rounds", "signal_every", "timer_check", "warmup",
 }
 
 // Keys lists the conditions that a prediction can depend on.

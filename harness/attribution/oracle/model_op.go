@@ -61,7 +61,8 @@ func modelIssue(c *calc) {
 // worker is the time until a CPU worker has posted one descriptor that finds it idle.
 func (c *calc) worker() (float64, string) {
 	if c.q["backend"] == "miniproxy" {
-		return c.use("post") + c.use("wr"), " + post + wr"
+		post, formula := c.visit()
+		return post + c.use("wr"), " + " + formula + " + wr"
 	}
 	if c.isProxy() && c.q["cpu"] == "warm" {
 		// A library's worker is in its completion constant, which is of the cold state: what warming up changes is
@@ -72,6 +73,18 @@ func (c *calc) worker() (float64, string) {
 		return c.use("post", floor...) - cold, " - (post[miniproxy][cold] - post[miniproxy][warm])"
 	}
 	return 0, ""
+}
+
+// visit is what a worker spends on one round over its rings and one doorbell, without the work requests.
+func (c *calc) visit() (float64, string) {
+	if c.q["ring_mode"] == "shared" {
+		c.none("ring_mode=shared: its constants are of rings with one producer each")
+	}
+	post, formula := c.use("post"), "post"
+	if c.has("ring") {
+		post, formula = post+c.use("ring")*c.num("rings")/c.num("workers"), "post + ring * rings / workers"
+	}
+	return post, formula
 }
 
 func modelPutCompletion(c *calc) {
@@ -90,6 +103,10 @@ func modelPutCompletion(c *calc) {
 	if c.clocked("put_completion") {
 		return
 	}
+	hostQueue := c.q["queue"] == "host" && !c.isProxy() && c.has("cqe_host")
+	if hostQueue { // known as a difference in all
+		c.q = c.q.With("queue", "gpu")
+	}
 	v, formula := c.issueTime()
 	w, worker := c.worker()
 	v, formula = v+w+c.use("cqe"), formula+worker+" + cqe"
@@ -97,7 +114,7 @@ func modelPutCompletion(c *calc) {
 		when bool
 		name string
 	}{
-		{c.q["queue"] == "host" && !c.isProxy(), "cqe_host"},
+		{hostQueue, "cqe_host"},
 		{c.q["inline"] == "off", "fetch"},
 		{c.q["transport"] == "dc", "dc"},
 		{c.ownCompletion(), "completion"},
@@ -112,6 +129,9 @@ func modelPutCompletion(c *calc) {
 // ownCompletion says whether the stack spends time of its own on completions. Of the floors that is known only
 // where a constant says so: mini-gda and tuned mini-proxy poll one word.
 func (c *calc) ownCompletion() bool {
+	if c.q["backend"] == "miniproxy" && c.q["counter"] == "host" && c.q["handoff"] == "tuned" && !c.has("completion") {
+		c.none("counter=host: that of a tuned hand-off is in GPU memory where its constants are from")
+	}
 	if c.q["backend"] == "minigda" || c.q["backend"] == "miniproxy" && c.q["handoff"] == "tuned" {
 		return c.has("completion")
 	}

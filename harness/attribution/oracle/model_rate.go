@@ -3,6 +3,7 @@ package oracle
 import (
 	"math"
 	"strconv"
+	"strings"
 )
 
 func ftoa(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
@@ -47,7 +48,11 @@ func (c *calc) rate() bound {
 	case "minigda":
 		b = c.gdaRate()
 	case "miniproxy":
-		b = bound{c.num("workers") / (c.use("post")/c.num("batch") + c.use("wr")), "workers / (post / batch + wr)"}
+		post, formula := c.visit()
+		if strings.Contains(formula, " ") {
+			formula = "(" + formula + ")"
+		}
+		b = bound{c.num("workers") / (post/c.num("batch") + c.use("wr")), "workers / (" + formula + " / batch + wr)"}
 	default:
 		b = c.perQueue("qp_rate", 256)
 	}

@@ -31,6 +31,11 @@ constants:
   - {name: link, value: 10, unit: GB/s, source: g}
   - {name: header, value: 50, unit: B, source: g}
   - {name: mtu, value: 1000, unit: B, source: g}
+  - {name: post, for: {backend: miniproxy}, value: 300, unit: ns, source: h, valid: {workers: 1..4, rings: 1..32}}
+  - {name: ring, for: {backend: miniproxy}, value: 10, unit: ns, source: h}
+  - {name: wr, for: {backend: miniproxy}, value: 50, unit: ns, source: h}
+  - {name: issue, for: {backend: miniproxy}, value: 0.1, unit: us, source: h}
+  - {name: cqe_host, value: -0.25, unit: us, source: h}
 absent:
   - {name: fetch, why: nobody looked}
 `
@@ -68,6 +73,13 @@ func TestPredict(t *testing.T) {
 		{"put_completion", Conditions{"size": "8", "scope": "all", "qps": "4"}, 0, "", "scope=all of qps=4: what polling several queues adds is no constant of tiny"},
 		{"put_completion", Conditions{"size": "8", "inline": "off"}, 0, "", "tiny has no constant fetch: nobody looked"},
 		{"rtt", Conditions{"size": "8"}, 4e-6, "2 * (issue + arrive * cqe)", ""},
+		{"put_completion", Conditions{"size": "8", "queue": "host"}, 2.75e-6, "issue + cqe + cqe_host", ""},
+		{"put_completion", Conditions{"backend": "miniproxy", "rings": "4"}, 2.49e-6, "issue + post + ring * rings / workers + wr + cqe", ""},
+		{"put_completion", Conditions{"backend": "miniproxy", "rings": "4", "counter": "host"}, 0, "", "counter=host: that of a tuned hand-off is in GPU memory where its constants are from"},
+		{"message_rate", Conditions{"backend": "miniproxy", "rings": "8", "workers": "2", "batch": "1"}, 2 / 390e-9, "min(workers / ((post + ring * rings / workers) / batch + wr), nic_rate)", ""},
+		{"message_rate", Conditions{"backend": "miniproxy", "rings": "8", "ring_mode": "shared"}, 0, "", "ring_mode=shared: its constants are of rings with one producer each"},
+		{"message_rate", Conditions{"backend": "miniproxy", "rings": "64"}, 0, "", "post{backend=miniproxy}: rings=64 is outside its validity rings=1..32"},
+		{"message_rate", Conditions{"backend": "miniproxy", "rings": "8", "workers": "8"}, 0, "", "post{backend=miniproxy}: workers=8 is outside its validity workers=1..4"},
 		{"message_rate", Conditions{"batch": "1"}, 2e6, "min(threads / (wqe + doorbell_wqe / batch), nic_rate)", ""},
 		{"message_rate", Conditions{"batch": "16", "threads": "8", "qps": "8"}, 20e6, "min(threads / (wqe + doorbell_wqe / batch), nic_rate)", ""},
 		{"message_rate", Conditions{"batch": "32"}, 0, "", "wqe: batch=32 is outside its validity batch=1..16"},

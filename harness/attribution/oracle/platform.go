@@ -84,7 +84,7 @@ func Base(value float64, unit string) (float64, string, error) {
 // names of the constants that the models use, and their base units.
 var constantNames = map[string]string{
 	"issue": "s", "issue_segment": "s", "cqe": "s", "cqe_host": "s", "fetch": "s", "completion": "s", "dc": "s",
-	"arrive": "1", "notice": "s", "post": "s", "wr": "s",
+	"arrive": "1", "notice": "s", "post": "s", "wr": "s", "ring": "s",
 	"issue_cycles": "cycles", "issue_base": "s", "put_completion_cycles": "cycles", "put_completion_base": "s",
 	"scoped": "s", "scoped_queue": "s", "scoped_rtt": "s",
 	"wqe": "s", "doorbell_wqe": "s", "lock": "s", "slot": "s", "warp": "s",

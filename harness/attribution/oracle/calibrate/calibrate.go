@@ -188,6 +188,12 @@ func (r *Records) Fit(name string) (*Result, error) {
 		f.clock = span(slices.Min(r.clocks), slices.Max(r.clocks))
 		p.Conditions = oracle.Conditions{"clock": ftoa(slices.Max(r.clocks))}
 	}
+	if q := words(f.points, "queue"); q != "" && !strings.Contains(q, "|") {
+		if p.Conditions == nil {
+			p.Conditions = oracle.Conditions{}
+		}
+		p.Conditions["queue"] = q
+	}
 	f.rates()
 	f.workers()
 	f.operations()
@@ -206,7 +212,7 @@ func (r *Records) Fit(name string) (*Result, error) {
 }
 
 // constantOrder is the order in a file.
-var constantOrder = []string{"issue", "issue_segment", "cqe", "fetch", "arrive", "completion", "notice", "scoped", "scoped_queue", "post", "wr",
+var constantOrder = []string{"issue", "issue_segment", "cqe", "fetch", "arrive", "completion", "notice", "scoped", "scoped_queue", "post", "ring", "wr",
 	"wqe", "doorbell_wqe", "lock", "slot", "warp", "qp_rate", "nic_rate", "link", "header", "mtu"}
 
 func (f *fit) refuse(format string, args ...any) {
@@ -274,6 +280,18 @@ func sampled(points []*Point, key string) string {
 		}
 	}
 	return span(low, high)
+}
+
+// words are the values of a textual condition over points, as a validity; "" where none states it.
+func words(points []*Point, key string) string {
+	var list []string
+	for _, p := range points {
+		if v := p.Conditions[key]; v != "" && !slices.Contains(list, v) {
+			list = append(list, v)
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, "|")
 }
 
 // where selects points.

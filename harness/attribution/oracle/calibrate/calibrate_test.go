@@ -173,6 +173,47 @@ func TestScopes(t *testing.T) {
 	}
 }
 
+// Workers and rings of a proxy: what each ring adds, and up to how many workers the rate is theirs.
+func TestWorkers(t *testing.T) {
+	r := NewRecords()
+	rate := func(workers, rings, batch float64) float64 {
+		v := workers / ((300e-9+5e-9*rings/workers)/batch + 50e-9)
+		if workers > 4 {
+			v /= 2 // more do not help
+		}
+		return v
+	}
+	for _, workers := range []int{1, 2, 4, 8} {
+		for _, rings := range []int{8, 32} {
+			for _, batch := range []int{1, 16} {
+				c := &record.Case{Workload: "rate", Backend: "miniproxy", NIC: "soft", Device: "host", Ranks: 2, Status: record.OK,
+					Axes:    map[string]string{"size": "8", "threads": "32"},
+					Config:  map[string]string{"handoff": "tuned", "workers": fmt.Sprint(workers), "rings": fmt.Sprint(rings), "batch": fmt.Sprint(batch), "ring_mode": "private"},
+					Metrics: []record.Metric{{Name: "message_rate", P50: rate(float64(workers), float64(rings), float64(batch))}}}
+				if err := r.AddCase("a", c); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	res, err := r.Fit("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]float64{"post": 300e-9, "ring": 5e-9, "wr": 50e-9} {
+		if got := value(res.Platform, name, nil); math.Abs(got/want-1) > 1e-6 {
+			t.Errorf("%s is %g, expected %g", name, got, want)
+		}
+	}
+	q := oracle.Conditions{"backend": "miniproxy", "handoff": "tuned", "size": "8", "workers": "3", "rings": "16", "batch": "4"}
+	if a := res.Platform.Predict(oracle.Query{Quantity: "message_rate", Conditions: q}); math.Abs(a.Value/rate(3, 16, 4)-1) > 1e-6 {
+		t.Errorf("3 workers, 16 rings: %v %q, expected %v", a.Value, a.None, rate(3, 16, 4))
+	}
+	if a := res.Platform.Predict(oracle.Query{Quantity: "message_rate", Conditions: q.With("workers", "8")}); a.OK() {
+		t.Errorf("8 workers do not scale, yet %v is predicted", a.Value)
+	}
+}
+
 // What the fitted platform predicts stays within what was sampled.
 func TestValidity(t *testing.T) {
 	p, err := oracle.Load("P-IB")

@@ -103,15 +103,28 @@ func (f *fit) scopes() {
 func (f *fit) knownWorker() float64 {
 	sum, n := 0.0, 0
 	for _, k := range f.Platform.Constants {
-		if k.Name == "post" || k.Name == "wr" {
+		switch k.Name {
+		case "post", "wr":
 			sum += k.Value * 1e-9
 			n++
+		case "ring":
+			sum += k.Value * 1e-9 * f.rings()
 		}
 	}
 	if n != 2 {
 		return math.NaN()
 	}
 	return sum
+}
+
+// rings of the proxy in the single operations.
+func (f *fit) rings() float64 {
+	for _, p := range f.points {
+		if n := p.num("rings"); p.Quantity == "put_completion" && !math.IsNaN(n) {
+			return n
+		}
+	}
+	return 0
 }
 
 // equation of a point: which unknowns its value is the sum of.
@@ -172,32 +185,45 @@ func inlined(p *Point) bool {
 	return p.num("size") <= limit
 }
 
+// stated adds a textual condition to a validity if points state it.
+func stated(valid map[string]string, points []*Point, key string) {
+	if v := words(points, key); v != "" {
+		valid[key] = v
+	}
+}
+
 func (f *fit) keepOperations(x *solution, sampledBy map[string][]*Point, hasGDA bool, worker float64) {
 	quality := x.quality()
 	for _, name := range slices.Sorted(maps.Keys(x.value)) {
 		v, d := x.value[name], x.deviation[name]
-		words := strings.Fields(name)
+		word := strings.Fields(name)
 		valid := map[string]string{"size": sampled(sampledBy[name], "size")}
+		if word[0] == "issue" && word[1] == "minigda" || word[0] == "segment" {
+			stated(valid, sampledBy[name], "queue")
+		}
+		if word[0] == "completion" {
+			stated(valid, sampledBy[name], "counter")
+		}
 		if strings.HasPrefix(name, "issue ") {
 			if v <= 0 {
-				f.refuse("issue of %s %s: the fit gives %.3g s, which is no time", words[1], words[2], v)
+				f.refuse("issue of %s %s: the fit gives %.3g s, which is no time", word[1], word[2], v)
 				continue
 			}
-			selector := map[string]string{"backend": words[1]}
-			for _, kv := range strings.Split(words[2], ",") {
+			selector := map[string]string{"backend": word[1]}
+			for _, kv := range strings.Split(word[2], ",") {
 				key, value, _ := strings.Cut(kv, "=")
 				selector[key] = value
 			}
 			f.add("issue", selector, v, d, "", quality, valid)
 			continue
 		}
-		switch words[0] {
+		switch word[0] {
 		case "segment", "cqe", "fetch":
 			if v <= 0 {
-				f.refuse("%s: the fit gives %.3g s, which is no time", words[0], v)
+				f.refuse("%s: the fit gives %.3g s, which is no time", word[0], v)
 				continue
 			}
-			as := map[string]string{"segment": "issue_segment", "cqe": "cqe", "fetch": "fetch"}[words[0]]
+			as := map[string]string{"segment": "issue_segment", "cqe": "cqe", "fetch": "fetch"}[word[0]]
 			f.add(as, nil, v, d, "", quality, valid)
 		case "arrive":
 			if cqe := x.value["cqe"]; cqe > 0 && v > 0 {
@@ -206,8 +232,8 @@ func (f *fit) keepOperations(x *solution, sampledBy map[string][]*Point, hasGDA 
 				f.refuse("arrive: the fit gives %.3g s of %.3g s", v, cqe)
 			}
 		case "completion", "notice":
-			key, value, _ := strings.Cut(words[1], "=")
-			f.add(words[0], map[string]string{"backend": "miniproxy", key: value}, v, d, "what remains beside the worker", quality, valid)
+			key, value, _ := strings.Cut(word[1], "=")
+			f.add(word[0], map[string]string{"backend": "miniproxy", key: value}, v, d, "what remains beside the worker", quality, valid)
 		}
 	}
 	if !hasGDA {

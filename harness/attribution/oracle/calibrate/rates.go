@@ -45,6 +45,7 @@ func (f *fit) rates() {
 		return
 	}
 	valid := map[string]string{"size": sampled(list, "size"), "order": best, "batch": sampled(list, "batch"), "threads": f.linear(best, x)}
+	stated(valid, list, "queue")
 	backend := map[string]string{"backend": "minigda"}
 	for name, how := range map[string]string{"wqe": "a of 1/rate = a + d/B, one thread", "doorbell_wqe": "d of 1/rate = a + d/B, one thread"} {
 		f.add(name, backend, x.value[name], x.deviation[name], how, x.quality(), with(valid))
@@ -135,19 +136,50 @@ func (f *fit) workers() {
 		f.refuse("post, wr: rates of miniproxy with one worker and %d batch sizes; at least 2 are needed (miniproxy:batch=1|16)", len(batches))
 		return
 	}
+	rings := len(distinct(list, "rings")) > 1
 	var s system
 	for _, p := range list {
-		s.add(1/p.Value, map[string]float64{"wr": 1, "post": 1 / p.num("batch")})
+		terms := map[string]float64{"wr": 1, "post": 1 / p.num("batch")}
+		if rings {
+			terms["ring"] = p.num("rings") / p.num("batch")
+		}
+		s.add(1/p.Value, terms)
 	}
 	x, ok := s.solve()
-	if !ok || x.rms > tooFar || x.value["post"] <= 0 || x.value["wr"] <= 0 {
+	if !ok || x.rms > tooFar || x.value["post"] <= 0 || x.value["wr"] <= 0 || rings && x.value["ring"] < 0 {
 		f.refuse("post, wr: the rates of batch=%s do not fit wr + post/B with positive post and wr", strings.Join(batches, "|"))
 		return
 	}
-	for name, how := range map[string]string{"post": "post of 1/rate = wr + post/B", "wr": "wr of 1/rate = wr + post/B"} {
-		f.add(name, map[string]string{"backend": "miniproxy"}, x.value[name], x.deviation[name], how, x.quality(),
-			map[string]string{"size": sampled(list, "size"), "batch": sampled(list, "batch"), "workers": "1"})
+	for _, name := range s.names {
+		valid := map[string]string{"size": sampled(list, "size"), "batch": sampled(list, "batch"), "workers": f.linearWorkers(x)}
+		if r := sampled(list, "rings"); len(distinct(list, "rings")) > 0 {
+			valid["rings"] = r
+		}
+		f.add(name, map[string]string{"backend": "miniproxy"}, x.value[name], x.deviation[name], name+" of 1/rate = wr + (post + ring * rings)/B", x.quality(), valid)
 	}
+}
+
+// linearWorkers is the range of workers over which the rate is workers times that of one, within 15 %.
+func (f *fit) linearWorkers(x *solution) string {
+	points := f.smallRates("backend", "miniproxy")
+	slices.SortFunc(points, func(a, b *Point) int { return int(a.num("workers") - b.num("workers")) })
+	high := 1.0
+	for _, p := range points {
+		n := p.num("workers")
+		if n <= 1 || p.Conditions["handoff"] == "baseline" {
+			continue
+		}
+		post := x.value["post"]
+		if ring, ok := x.value["ring"]; ok {
+			post += ring * p.num("rings") / n
+		}
+		want := n / (x.value["wr"] + post/p.num("batch"))
+		if !(p.Value > 0.85*want && p.Value < 1.15*want) {
+			break
+		}
+		high = n
+	}
+	return span(1, high)
 }
 
 // ceilings fits the rate that more threads or larger batches no longer raise.

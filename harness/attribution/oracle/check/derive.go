@@ -144,12 +144,12 @@ var recipes = map[string]func(*deriver){
 
 var abouts = map[string]oracle.Platform{
 	"P-IB": {About: "4 nodes of 4 H200, 4 ConnectX-7 at 200 Gb/s InfiniBand, Xeon 6548Y+; the GPU rings the doorbell",
-		Conditions: oracle.Conditions{"clock": "1.98e9", "processor": "xeon-6548y"}},
+		Conditions: oracle.Conditions{"clock": "1.98e9", "queue": "gpu", "processor": "xeon-6548y"}},
 	"P-RoCE": {About: "2 nodes of 8 B200, 8 ConnectX-7 at 400 Gb/s RoCEv2, Xeon 8581C; the GPU rings the doorbell"},
 	"P-H100": {About: "100 nodes of 4 H100, 4 ConnectX-7 at 200 Gb/s InfiniBand, Xeon 8460Y+; a host thread rings the doorbell",
 		Conditions: oracle.Conditions{"processor": "xeon-8460y"}},
 	"P-GB200": {About: "2 nodes of 1 GB200, 1 ConnectX-7 at 400 Gb/s InfiniBand, Grace; the GPU rings the doorbell",
-		Conditions: oracle.Conditions{"clock": "2.062e9", "processor": "grace"}},
+		Conditions: oracle.Conditions{"clock": "2.062e9", "queue": "gpu", "processor": "grace"}},
 }
 
 // Derive makes a platform from the rows.

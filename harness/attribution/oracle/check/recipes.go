@@ -12,6 +12,7 @@ var orders = []string{"none", "gpu-fence", "gpu-fence+dbr", "gpu-release", "thre
 var (
 	small     = valid{"size": "8"}
 	smallGPU  = valid{"size": "8", "clock": "1.962e9..1.98e9"}
+	onGPU     = valid{"queue": "gpu"} // of what the GPU writes itself
 	smallGB   = valid{"size": "8", "clock": "2.062e9"}
 	cold      = valid{"size": "8", "cpu": "cold", "processor": "xeon-6548y"}
 	coldWarm  = valid{"size": "8", "cpu": "cold|warm", "processor": "xeon-6548y"}
@@ -42,7 +43,7 @@ const (
 func issues(d *deriver, gpu valid) {
 	p := d.p.Name
 	for _, o := range orders {
-		d.as("issue", merge(minigda, sel{"order": o}), "us", "", merge(gpu, valid{"size": "8..92"}), p+"|Table 4|minigda order="+o+"|issue")
+		d.as("issue", merge(minigda, sel{"order": o}), "us", "", merge(gpu, onGPU, valid{"size": "8..92"}), p+"|Table 4|minigda order="+o+"|issue")
 	}
 	d.as("issue", merge(gdaki, sel{"inline": "on"}), "us", "", gpu, p+"|Table 3|ncclgin path=gdaki inline=on|issue")
 	for _, s := range []struct {
@@ -135,20 +136,20 @@ func workers(d *deriver) {
 // rates are the costs of threads that post one after the other, and the ceilings.
 func rates(d *deriver) {
 	one := []string{"P-IB|Table 5|minigda threads=1 qps=1 batch=1|message_rate", "P-IB|Table 5|minigda threads=1 batch=16|message_rate"}
-	when := merge(smallGPU, valid{"order": "gpu-fence", "batch": "1..16"})
+	when := merge(smallGPU, onGPU, valid{"order": "gpu-fence", "batch": "1..16"})
 	d.from("doorbell_wqe", minigda, "us", "d = (1/r1 - 1/r16) * 16/15: what an ordered doorbell costs", when, one,
 		func(v []float64) float64 { return (1/v[0] - 1/v[1]) * 16 / 15 })
 	d.from("wqe", minigda, "us", "a = 1/r1 - d: what a WQE costs", when, one,
 		func(v []float64) float64 { return 1/v[0] - (1/v[0]-1/v[1])*16/15 })
-	d.from("lock", minigda, "us", "1/r - 1/r1: 32 threads, a doorbell lock per WQE", merge(smallGPU, valid{"threads": "32", "batch": "1"}),
+	d.from("lock", minigda, "us", "1/r - 1/r1: 32 threads, a doorbell lock per WQE", merge(smallGPU, onGPU, valid{"threads": "32", "batch": "1"}),
 		[]string{"P-IB|Table 5|minigda sharing=lock|message_rate", "P-IB|Table 5|minigda threads=1 qps=1 batch=1|message_rate"}, func(v []float64) float64 { return 1/v[0] - 1/v[1] })
-	d.from("slot", minigda, "us", "1/r: slots handed off from thread to thread", merge(smallGPU, valid{"threads": "256", "batch": "32"}),
+	d.from("slot", minigda, "us", "1/r: slots handed off from thread to thread", merge(smallGPU, onGPU, valid{"threads": "256", "batch": "32"}),
 		[]string{"P-IB|Table 5|minigda sharing=handoff|message_rate"}, func(v []float64) float64 { return 1 / v[0] })
-	d.from("warp", minigda, "us", "32/r: a warp reserves, builds and publishes 32 WQEs", merge(smallGPU, valid{"batch": "32"}),
+	d.from("warp", minigda, "us", "32/r: a warp reserves, builds and publishes 32 WQEs", merge(smallGPU, onGPU, valid{"batch": "32"}),
 		[]string{"P-IB|Table 5|minigda sharing=warp threads=32|message_rate"}, func(v []float64) float64 { return 32 / v[0] })
-	d.as("qp_rate", minigda, "Mmsg/s", "two warps or more", merge(smallGPU, valid{"batch": "32"}), "P-IB|Table 5|minigda sharing=warp threads=256|message_rate")
+	d.as("qp_rate", minigda, "Mmsg/s", "two warps or more", merge(smallGPU, onGPU, valid{"batch": "32"}), "P-IB|Table 5|minigda sharing=warp threads=256|message_rate")
 	d.as("qp_rate", ibgda, "Mmsg/s", "one QP, 256 threads", smallGPU, "P-IB|Table 5|nvshmem qps=1|message_rate")
-	d.as("sm_rate", minigda, "Mmsg/s", "64 threads of one SM", merge(smallGPU, valid{"batch": "1..16"}), "P-IB|Table 5|minigda threads=64 sms=1|message_rate")
+	d.as("sm_rate", minigda, "Mmsg/s", "64 threads of one SM", merge(smallGPU, onGPU, valid{"batch": "1..16"}), "P-IB|Table 5|minigda threads=64 sms=1|message_rate")
 	d.as("nic_rate", nil, "Mmsg/s", "the NIC's ceiling", small, "P-IB|Table 5|minigda threads=64 sms=64|message_rate")
 }
 

@@ -95,6 +95,9 @@ func (m *MoE) constants(p *oracle.Platform, a *Answer, cfg *sim.Config) bool {
 	names := []string{"cqe", "arrive", "fetch", "nic_rate", "link", "header", "mtu"}
 	if m.Backend == "miniproxy" {
 		names = append(names, "issue", "post", "wr")
+		if p.Has(q, "ring") {
+			names = append(names, "ring")
+		}
 	} else {
 		names = append(names, "wqe", "doorbell_wqe")
 	}
@@ -117,6 +120,18 @@ func (m *MoE) constants(p *oracle.Platform, a *Answer, cfg *sim.Config) bool {
 		workers, err := q.Number("workers")
 		if err != nil || workers < 1 || workers != math.Trunc(workers) {
 			a.None = fmt.Sprintf("workers=%s is not a number of threads", q["workers"])
+			return false
+		}
+		if ring, ok := v["ring"]; ok {
+			rings, err := q.Number("rings")
+			if err != nil {
+				a.None = err.Error()
+				return false
+			}
+			v["post"] += ring * rings / workers
+		}
+		if q["ring_mode"] == "shared" {
+			a.None = "ring_mode=shared: its constants are of rings with one producer each"
 			return false
 		}
 		cfg.Proxy = &sim.Proxy{Enqueue: sim.Seconds(v["issue"]), Post: sim.Seconds(v["post"]), WR: sim.Seconds(v["wr"]), Batch: int(batch), Workers: int(workers)}
