@@ -173,6 +173,39 @@ func TestScopes(t *testing.T) {
 	}
 }
 
+// Round trips that the model does not describe do not take the rest along.
+func TestNoisyRoundTrips(t *testing.T) {
+	r := NewRecords()
+	for i, order := range []string{"gpu-fence", "sys-fence", "gpu-release"} {
+		for _, m := range []struct {
+			name  string
+			value float64
+		}{{"issue", 1e-6 * float64(i+1)}, {"put_completion", 3e-6 + 1e-6*float64(i+1)}, {"rtt", []float64{4e-6, 90e-6, 1.5e-3}[i]}} {
+			c := &record.Case{Workload: "op", Backend: "minigda", NIC: "soft", Device: "host", Ranks: 2, Status: record.OK,
+				Axes: map[string]string{"op": "put", "size": "8"}, Config: map[string]string{"order": order, "sharing": "exclusive", "qps": "1", "batch": "1", "inline": "on"},
+				Metrics: []record.Metric{{Name: m.name, P50: m.value}}}
+			if err := r.AddCase("a", c); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	res, err := r.Fit("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := value(res.Platform, "cqe", nil); math.Abs(got/3e-6-1) > 1e-6 {
+		t.Errorf("cqe is %g, expected 3 us", got)
+	}
+	if got := value(res.Platform, "arrive", nil); !math.IsNaN(got) {
+		t.Errorf("arrive is %g, expected none", got)
+	}
+	if !slices.ContainsFunc(res.Refused, func(line string) bool {
+		return strings.HasPrefix(line, "issue, put_completion, rtt together: the model does not describe the 9 points")
+	}) {
+		t.Errorf("refused: %s", strings.Join(res.Refused, "\n"))
+	}
+}
+
 // Workers and rings of a proxy: what each ring adds, and up to how many workers the rate is theirs.
 func TestWorkers(t *testing.T) {
 	r := NewRecords()

@@ -31,12 +31,26 @@ func (f *fit) operations() {
 		f.refuse("issue, cqe: there are no records of the workload op with minigda or miniproxy")
 		return
 	}
+	// All of them together tell most. Where the model does not describe that (a noisy round trip, say), less is tried.
+	for _, quantities := range [][]string{{"issue", "put_completion", "rtt"}, {"issue", "put_completion"}, {"issue"}} {
+		if f.operationsOf(slices.DeleteFunc(slices.Clone(points), func(p *Point) bool { return !slices.Contains(quantities, p.Quantity) })) {
+			return
+		}
+	}
+}
+
+// operationsOf fits the points as one system; false: it does not describe them, which it has said.
+func (f *fit) operationsOf(points []*Point) bool {
+	if len(points) == 0 {
+		return false
+	}
 	var s system
 	known := f.knownWorker()
 	hasGDA := slices.ContainsFunc(points, func(p *Point) bool {
 		return p.Quantity == "put_completion" && p.Conditions["backend"] == "minigda"
 	})
 	sampledBy := map[string][]*Point{} // by unknown: the points that it is in
+	var quantities []string
 	for _, p := range points {
 		proxy := p.Conditions["backend"] == "miniproxy"
 		if proxy && (!hasGDA || math.IsNaN(known)) && p.Quantity != "issue" {
@@ -50,17 +64,21 @@ func (f *fit) operations() {
 		for name := range terms {
 			sampledBy[name] = append(sampledBy[name], p)
 		}
+		if !slices.Contains(quantities, p.Quantity) {
+			quantities = append(quantities, p.Quantity)
+		}
 	}
 	x, ok := s.solve()
 	if !ok {
-		f.refuse("issue, cqe: %d points do not determine %d constants (%s); more sizes, orders or inline=on|off are needed", len(s.rows), len(s.names), strings.Join(s.names, ", "))
-		return
+		f.refuse("%s: %d points do not determine %d constants (%s); more sizes, orders or inline=on|off are needed", strings.Join(quantities, ", "), len(s.rows), len(s.names), strings.Join(s.names, ", "))
+		return false
 	}
 	if x.rms > tooFar {
-		f.refuse("issue, cqe: the model does not describe the %d points, it is off by %.0f %% (root mean square), at most %.0f %% are taken", x.n, 100*x.rms, 100*tooFar)
-		return
+		f.refuse("%s together: the model does not describe the %d points, it is off by %.0f %% (root mean square), at most %.0f %% are taken", strings.Join(quantities, ", "), x.n, 100*x.rms, 100*tooFar)
+		return false
 	}
 	f.keepOperations(x, sampledBy, hasGDA, known)
+	return true
 }
 
 // scopes fits what each further queue adds to a completion of all of them.
@@ -236,7 +254,7 @@ func (f *fit) keepOperations(x *solution, sampledBy map[string][]*Point, hasGDA 
 			f.add(word[0], map[string]string{"backend": "miniproxy", key: value}, v, d, "what remains beside the worker", quality, valid)
 		}
 	}
-	if !hasGDA {
+	if len(f.where("put_completion", "backend", "minigda")) == 0 {
 		f.refuse("cqe, arrive, fetch: there is no put_completion of minigda, which alone tells them from a proxy's worker")
 	}
 	if _, segments := x.value["segment"]; !segments {
