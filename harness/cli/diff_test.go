@@ -222,6 +222,7 @@ func TestResultsBadInput(t *testing.T) {
 		{[]string{"results"}, []string{"list, query, prune, verify"}},
 		{[]string{"results", "lst"}, []string{`"lst"`, `did you mean "list"?`}},
 		{[]string{"results", "list", "nope"}, []string{"nope", "no such file"}},
+		{[]string{"results", "query", "workload:op"}, []string{"workload:op", "--filter 'workload:op'"}},
 		{[]string{"results", "list"}, []string{"no results in store", "GIC_RESULTS"}},
 		{[]string{"results", "query", "old", "--row", "workload.sise"}, []string{`"workload.sise"`, "workload.size"}},
 		{[]string{"results", "query", "old", "--filter", "backend:nope"}, []string{`"backend:nope"`, "no record matches"}},

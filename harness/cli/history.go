@@ -10,6 +10,7 @@ import (
 
 	"gic/harness/diff"
 	"gic/harness/results"
+	"gic/workloads"
 )
 
 const helpHistory = `Usage: gic history FILTER [DIR...] [flags]
@@ -105,6 +106,22 @@ func (a *app) printSeries(s *results.Series) {
 	if unit != "1" {
 		title += ", " + unit
 	}
+	var nic, device, workload string
+	for _, kv := range s.Keys {
+		switch kv.Key {
+		case "nic":
+			nic = kv.Value
+		case "device":
+			device = kv.Value
+		case "workload":
+			workload = kv.Value
+		}
+	}
+	title += " (" + nic + "/" + device
+	if nic == "soft" && device == "cuda" && workloads.OnDevice(workload, s.Metric) {
+		title += ", GPU alone"
+	}
+	title += ")"
 	fmt.Fprintf(a.stdout, "%s\n", indent(wrap(title, width-4), 4))
 	t := newTable(a.stdout, "run", "time", "gic", "median", "interval", "n", "")
 	t.SetColumnConfigs([]table.ColumnConfig{{Number: 3, WidthMax: 20, WidthMaxEnforcer: text.WrapText},

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,6 +103,11 @@ func (s *storeFlags) find(paths []string) ([]string, *results.Filter, error) {
 	}
 	files, err := results.Open("").Files(paths...)
 	if err != nil {
+		for _, p := range paths {
+			if _, missing := os.Stat(p); missing != nil && strings.Contains(p, ":") {
+				return nil, nil, usagef("%s is no folder; a filter is given with --filter %s", p, "'"+p+"'")
+			}
+		}
 		return nil, nil, usageError{err}
 	}
 	if len(files) == 0 && len(paths) == 0 {
@@ -227,10 +234,11 @@ func (a *app) resultsQuery(args []string) error {
 	if answer.Records == 0 {
 		return usagef("no record matches the filter %q in %s", s.filter, plural(len(files), "run file"))
 	}
-	for i, g := range answer.Metrics {
-		if i > 0 {
-			fmt.Fprintln(a.stdout)
-		}
+	if answer.Places != nil {
+		fmt.Fprintf(a.stdout, "on %s\n", indent(wrap(placesText(answer), width-4), 4))
+	}
+	for _, g := range answer.Metrics {
+		fmt.Fprintln(a.stdout)
 		a.printGrid(g)
 	}
 	if len(answer.Metrics) == 0 {
@@ -252,6 +260,28 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// placesText says what the numbers are from, and what they are not.
+func placesText(answer *results.Answer) string {
+	soft, host := false, false
+	for _, p := range answer.Places {
+		nic, device, _ := strings.Cut(p, "/")
+		soft, host = soft || nic == "soft", host || device == "host"
+	}
+	text := strings.Join(answer.Places, ", ")
+	switch {
+	case soft && host:
+		text += ": times of a software NIC and of host threads support no claim about hardware"
+	case soft:
+		text += ": times of a software NIC support no claim about hardware"
+	case host:
+		text += ": times of host threads support no claim about hardware"
+	}
+	if soft && slices.ContainsFunc(answer.Metrics, func(g *results.Grid) bool { return g.Alone }) {
+		text += ", but for those of the GPU alone"
+	}
+	return text
+}
+
 // printGrid prints one metric: row keys, then a column per value of the column keys.
 func (a *app) printGrid(g *results.Grid) {
 	low := math.Inf(1)
@@ -263,13 +293,17 @@ func (a *app) printGrid(g *results.Grid) {
 		}
 	}
 	unit, scale := humanUnit(g.Class, g.Unit, low)
-	fmt.Fprintf(a.stdout, "%s, %s: median over process runs, ± half of the 95 %% interval, process runs\n", g.Metric, unit)
+	alone := ""
+	if g.Alone {
+		alone = " (GPU alone)"
+	}
+	fmt.Fprintf(a.stdout, "%s, %s%s: median over process runs, ± half of the 95 %% interval, process runs\n", g.Metric, unit, alone)
 	header := make([]any, 0, len(g.Rows)+len(g.ColValues))
 	for _, k := range g.Rows {
 		header = append(header, k)
 	}
 	for _, v := range g.ColValues {
-		header = append(header, strings.TrimSpace(strings.Join(v, " ")))
+		header = append(header, cmp.Or(strings.TrimSpace(strings.Join(v, " ")), noKey(len(v))))
 	}
 	t := newTable(a.stdout, header...)
 	var configs []table.ColumnConfig
@@ -306,6 +340,14 @@ func (a *app) printGrid(g *results.Grid) {
 		t.AppendRow(row)
 	}
 	t.Render()
+}
+
+// noKey heads a column of records that do not have its keys; without keys there is but one column.
+func noKey(keys int) string {
+	if keys == 0 {
+		return ""
+	}
+	return "(none)"
 }
 
 func cellText(c *results.Cell, scale float64) string {

@@ -3,6 +3,7 @@ package results
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/perf/benchproc"
@@ -28,10 +29,12 @@ var never = []string{"index", "run", "gic", "status", "suite", "launch"}
 
 // Answer is one table per metric.
 type Answer struct {
-	Metrics []*Grid  `json:"metrics"`
-	Records int      `json:"records"`
-	Bad     []string `json:"bad,omitempty"`
-	Notes   []string `json:"notes,omitempty"`
+	Metrics []*Grid `json:"metrics"`
+	Records int     `json:"records"`
+	// Places are the NIC and device of the records, each once: "soft/host".
+	Places []string `json:"places,omitempty"`
+	Bad    []string `json:"bad,omitempty"`
+	Notes  []string `json:"notes,omitempty"`
 }
 
 // Grid is the table of a metric.
@@ -39,8 +42,10 @@ type Grid struct {
 	Metric string          `json:"metric"`
 	Unit   string          `json:"unit"`
 	Class  workloads.Class `json:"class"`
-	Rows   []string        `json:"row_keys"`
-	Cols   []string        `json:"col_keys"`
+	// Alone: CUDA threads measured themselves in all of it, so that it is of hardware whatever the NIC is.
+	Alone bool     `json:"alone,omitempty"`
+	Rows  []string `json:"row_keys"`
+	Cols  []string `json:"col_keys"`
 	// RowValues and ColValues are the values of those keys, per row and per column.
 	RowValues [][]string `json:"rows"`
 	ColValues [][]string `json:"cols"`
@@ -65,6 +70,15 @@ type entry struct {
 	kv      []record.KeyValue
 	status  record.Status
 	metrics []entryMetric
+}
+
+func (e *entry) key(name string) string {
+	for _, kv := range e.kv {
+		if kv.Key == name {
+			return kv.Value
+		}
+	}
+	return ""
 }
 
 type entryMetric struct {
@@ -97,7 +111,30 @@ func (q *Query) Ask(files []string) (*Answer, error) {
 	if strings.TrimSpace(row) == "" {
 		row = strings.Join(varyingKeys(entries, projectionKeys(q.Col), projectionKeys(q.Ignore)), ",")
 	}
-	return a, q.layOut(a, entries, row)
+	inOrder := *q
+	inOrder.Col = ordered(q.Col, entries)
+	return a, inOrder.layOut(a, entries, ordered(row, entries))
+}
+
+// ordered gives the keys of a projection that have no order, and whose values are all numbers, that of numbers: runs
+// measure in a shuffled order, which benchproc would keep.
+func ordered(projection string, entries []entry) string {
+	var out []string
+	for _, part := range splitProjection(projection) {
+		key := strings.Trim(part, `"`)
+		numbers := !strings.Contains(part, "@")
+		for i := range entries {
+			if v := entries[i].key(key); numbers && v != "" {
+				_, err := strconv.ParseFloat(v, 64)
+				numbers = err == nil
+			}
+		}
+		if numbers && key != ".config" {
+			part += "@num"
+		}
+		out = append(out, part)
+	}
+	return strings.Join(out, ",")
 }
 
 func (q *Query) read(files []string, a *Answer) ([]entry, error) {
@@ -142,11 +179,10 @@ func (q *Query) read(files []string, a *Answer) ([]entry, error) {
 	return out, nil
 }
 
-// projectionKeys are the keys of a projection, without their orders.
-func projectionKeys(p string) []string {
-	var out []string
+// splitProjection cuts a projection into its keys, each with its order.
+func splitProjection(p string) []string {
 	depth := 0
-	for part := range strings.FieldsFuncSeq(p, func(r rune) bool {
+	return strings.FieldsFunc(p, func(r rune) bool {
 		switch r {
 		case '(':
 			depth++
@@ -154,7 +190,13 @@ func projectionKeys(p string) []string {
 			depth--
 		}
 		return depth == 0 && (r == ',' || r == ' ')
-	}) {
+	})
+}
+
+// projectionKeys are the keys of a projection, without their orders.
+func projectionKeys(p string) []string {
+	var out []string
+	for _, part := range splitProjection(p) {
 		key, _, _ := strings.Cut(part, "@")
 		if key = strings.Trim(key, `"`); key != "" {
 			out = append(out, key)
@@ -258,36 +300,38 @@ func (q *Query) layOut(a *Answer, entries []entry, row string) error {
 			continue
 		}
 		rk, ck, rest := l.rows.Project(res), l.cols.Project(res), l.residue.Project(res)
+		workload, nic, device := e.key("workload"), e.key("nic"), e.key("device")
+		if at := nic + "/" + device; len(e.metrics) > 0 && !slices.Contains(a.Places, at) {
+			a.Places = append(a.Places, at)
+		}
 		for _, m := range e.metrics {
 			if len(q.Metrics) > 0 && !slices.Contains(q.Metrics, m.name) || len(q.Metrics) == 0 && !m.headline {
 				continue
 			}
 			g := grids[m.name]
 			if g == nil {
-				g = &Grid{Metric: m.name, Unit: m.unit, Class: m.class}
+				g = &Grid{Metric: m.name, Unit: m.unit, Class: m.class, Alone: true}
 				grids[m.name] = g
 				a.Metrics = append(a.Metrics, g)
 			}
 			if g.Unit != m.unit {
 				return fmt.Errorf("metric %s has unit %s and %s: no common table", m.name, g.Unit, m.unit)
 			}
+			g.Alone = g.Alone && device == "cuda" && workloads.OnDevice(workload, m.name)
 			l.add(place{m.name, rk, ck}, e.status, m.value, rest)
 		}
 	}
-	var mixed []benchproc.Key
+	var names []string
 	for _, g := range a.Metrics {
-		more, err := l.fill(g)
+		mixed, err := l.fill(g)
 		if err != nil {
 			return err
 		}
-		mixed = append(mixed, more...)
+		names = append(names, mixed...)
 	}
-	if len(mixed) > 0 {
-		var names []string
-		for _, f := range benchproc.NonSingularFields(mixed) {
-			names = append(names, f.Name)
-		}
+	if len(names) > 0 {
 		slices.Sort(names)
+		names = slices.Compact(names)
 		a.Notes = append(a.Notes, fmt.Sprintf("some cells mix different values of %s: put them into --row, --col or --ignore", strings.Join(names, ", ")))
 	}
 	return nil
@@ -310,8 +354,8 @@ func (l *layout) add(at place, status record.Status, value float64, rest benchpr
 	}
 }
 
-// fill sorts the cells of a metric into its table, and returns the keys of those that mix several.
-func (l *layout) fill(g *Grid) (mixed []benchproc.Key, err error) {
+// fill sorts the cells of a metric into its table, and returns the names of the keys of which one of them mixes values.
+func (l *layout) fill(g *Grid) (mixed []string, err error) {
 	rk, ck := unique(l.rowKeys[g.Metric]), unique(l.colKeys[g.Metric])
 	benchproc.SortKeys(rk)
 	benchproc.SortKeys(ck)
@@ -327,7 +371,9 @@ func (l *layout) fill(g *Grid) (mixed []benchproc.Key, err error) {
 				return nil, err
 			}
 			if len(line[i].keys) > 1 {
-				mixed = append(mixed, line[i].keys...)
+				for _, f := range benchproc.NonSingularFields(line[i].keys) {
+					mixed = append(mixed, f.Name)
+				}
 			}
 		}
 		g.Cells = append(g.Cells, line)

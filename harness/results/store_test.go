@@ -122,6 +122,47 @@ func TestListFindsRunsAtAnyDepth(t *testing.T) {
 	}
 }
 
+// Whatever order a run measured in: numbers stand in theirs; a note names only what a cell really mixes; each table says
+// whose figures it holds.
+func TestQueryOfAShuffledRun(t *testing.T) {
+	var cases []*record.Case
+	for _, size := range []int{1024, 8, 64} {
+		c := testCase(t, size, 1, 0, 1e-6)
+		c.Axes["op"] = "put"
+		cases = append(cases, c)
+		rate := testCase(t, size, 1, 0, 1e-6)
+		rate.Workload, rate.Axes["threads"] = "rate", "4"
+		rate.Metrics[0].Name = "message_rate"
+		cases = append(cases, rate)
+		gpu := testCase(t, size, 1, 0, 1e-6)
+		gpu.Device, gpu.Metrics[0].Name = "cuda", "issue"
+		cases = append(cases, gpu)
+	}
+	path := writeRun(t, t.TempDir(), 0, cases...)
+	a, err := (&Query{Col: "workload.size", Row: "backend", Stat: func(m *record.Metric) float64 { return m.P50 }}).Ask([]string{path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([][]string{{"8"}, {"64"}, {"1024"}}, a.Metrics[0].ColValues); diff != "" {
+		t.Errorf("columns (-want +got):\n%s", diff)
+	}
+	if a.Notes != nil {
+		t.Errorf("nothing is mixed, but %v", a.Notes)
+	}
+	if diff := cmp.Diff([]string{"soft/host", "soft/cuda"}, a.Places); diff != "" {
+		t.Errorf("places (-want +got):\n%s", diff)
+	}
+	for _, g := range a.Metrics {
+		if g.Alone != (g.Metric == "issue") {
+			t.Errorf("%s: alone %v", g.Metric, g.Alone)
+		}
+	}
+	if a, err = (&Query{Row: "backend", Stat: func(m *record.Metric) float64 { return m.P50 }}).Ask([]string{path}); err != nil ||
+		len(a.Notes) != 1 || !strings.Contains(a.Notes[0], "different values of workload.size:") {
+		t.Errorf("%v, notes %v; want workload.size alone", err, a.Notes)
+	}
+}
+
 func TestQuery(t *testing.T) {
 	dir := t.TempDir()
 	path := writeRun(t, dir, 1, runCases(t, 1e-6)...)
