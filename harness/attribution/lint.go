@@ -62,6 +62,12 @@ func unequalQueues(rows []*Row) []Finding {
 	var odd []*Row
 	said := map[string]bool{}
 	var pairs []string
+	floorsAt := map[string][]*Row{}
+	for _, o := range rows {
+		if slices.Contains(Floors, o.Backend()) {
+			floorsAt[o.place()] = append(floorsAt[o.place()], o)
+		}
+	}
 	for _, w := range rows {
 		if slices.Contains(Floors, w.Backend()) || w.Status() != record.OK {
 			continue
@@ -70,8 +76,8 @@ func unequalQueues(rows []*Row) []Finding {
 		equal, key := false, ""
 		for _, k := range resources {
 			var here []*Row
-			for _, o := range rows {
-				if slices.Contains(Floors, o.Backend()) && o.SamePlace(w) && share(o, w) && amount(o, nil, k) != "" {
+			for _, o := range floorsAt[w.place()] {
+				if o.SamePlace(w) && share(o, w) && amount(o, nil, k) != "" {
 					here = append(here, o)
 				}
 			}
@@ -146,7 +152,7 @@ func missingClocks(rows []*Row) []Finding {
 		text, _ := c.Facts["clock"].(string)
 		given := text != "" && text != "not given"
 		for k, v := range c.Host {
-			given = given || strings.Contains(k, "clock") || strings.HasPrefix(k, "cpu_frequency") && v != nil
+			given = given || isClock(k) && v != nil
 		}
 		if !given {
 			odd = append(odd, w)
@@ -156,6 +162,11 @@ func missingClocks(rows []*Row) []Finding {
 		return nil
 	}
 	return []Finding{{Text: fmt.Sprintf("%s without the clocks at which they were measured", plural(len(odd), "row")), Rows: odd}}
+}
+
+// isClock says whether a key of a record's host part is a clock.
+func isClock(key string) bool {
+	return strings.Contains(key, "clock") || strings.HasPrefix(key, "cpu_frequency")
 }
 
 // loadedWithoutCarried finds latencies under load without the traffic that was carried beside them.

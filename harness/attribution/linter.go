@@ -33,7 +33,12 @@ func (l *Linter) Add(run int, c *record.Case) {
 	light := &record.Case{
 		ID: c.ID, Index: c.Index, Workload: c.Workload, Axes: maps.Clone(c.Axes), Backend: c.Backend, Config: maps.Clone(c.Config),
 		Created: maps.Clone(c.Created), NIC: c.NIC, NICConfig: maps.Clone(c.NICConfig), Device: c.Device, Ranks: c.Ranks, Seed: c.Seed,
-		Status: c.Status, Imported: c.Imported, Facts: maps.Clone(c.Facts), Host: maps.Clone(c.Host),
+		Status: c.Status, Imported: c.Imported, Facts: map[string]any{"clock": c.Facts["clock"]}, Host: map[string]any{},
+	}
+	for k, v := range c.Host {
+		if isClock(k) {
+			light.Host[k] = v
+		}
 	}
 	for _, m := range c.Metrics {
 		m.Samples, m.HDR = nil, ""

@@ -300,6 +300,13 @@ func (w *Row) SamePlace(o *Row) bool {
 		maps.Equal(a.Axes, b.Axes) && maps.Equal(a.NICConfig, b.NICConfig)
 }
 
+// place is a key under which rows of one place stand; SamePlace decides.
+func (w *Row) place() string {
+	c := w.First()
+	parts := []string{c.Workload, c.NIC, c.Device}
+	return strings.Join(append(parts, sorted(c.Axes)...), "\x00")
+}
+
 // Source says where the row stands: the file and line that an imported row was taken from, else its case ID.
 func (w *Row) Source() string {
 	if m := w.First().Imported; m != nil {

@@ -308,6 +308,7 @@ func remarksOf(j *Judgement, s *Split, p printed) []remark {
 	for _, a := range j.Accounts {
 		switch {
 		case a.Method == (Ladder{}).Name():
+		case a.Split == nil && j.Gap.Row.Imported() && a.Method != (Counts{}).Name(): // a publication has no trace
 		case a.Split == nil:
 			say(a.Method+": ", a.Blind)
 		default:
