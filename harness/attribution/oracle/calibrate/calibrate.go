@@ -48,7 +48,6 @@ type Records struct {
 	order       []string
 	clocks      []float64
 	imported    bool
-	mtu         int
 }
 
 type series struct {

@@ -92,8 +92,7 @@ func (d *deriver) from(name string, selector sel, unit, how string, when valid, 
 		d.errs = append(d.errs, err.Error())
 		return
 	}
-	value := f(values) / scale
-	value, _ = roundTo(value, 6)
+	value := roundTo(f(values)/scale, 6)
 	d.p.Constants = append(d.p.Constants, &oracle.Constant{
 		Name: name, For: selector, Value: value, Unit: unit, Source: Paper + ", " + strings.Join(where, ", "),
 		How: how, Rows: ids, Valid: when,
@@ -116,12 +115,12 @@ func (d *deriver) absent(why string, list ...oracle.Absence) {
 func first(v []float64) float64 { return v[0] }
 
 // roundTo rounds to significant digits: what a file shows is what is computed with.
-func roundTo(v float64, digits int) (float64, bool) {
+func roundTo(v float64, digits int) float64 {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
-		return v, false
+		return v
 	}
 	scale := math.Pow(10, float64(digits)-math.Ceil(math.Log10(math.Abs(v))))
-	return math.Round(v*scale) / scale, true
+	return math.Round(v*scale) / scale
 }
 
 // Paper is what the constants are from.
