@@ -65,7 +65,7 @@ func parseRun(args []string) (*runFlags, error) {
 		return r, nil
 	}
 	if n := r.all.NArg(); n > 0 {
-		return nil, usagef("run takes no argument %q; a workload is given as --workload %s", r.all.Arg(0), r.all.Arg(0))
+		return nil, usagef("run takes no argument %q; a suite is given as --suite %[1]s, a workload as --workload %[1]s", r.all.Arg(0))
 	}
 	if r.timeout <= 0 {
 		return nil, usagef("--timeout %v is not allowed; allowed: more than 0, 30s say", r.timeout)

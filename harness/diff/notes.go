@@ -18,7 +18,8 @@ func (r *Result) note(p *Pair, code, text string) {
 		r.Notes = append(r.Notes, Note{Code: code, Text: text})
 	}
 	if p != nil && !slices.Contains(p.Notes, i) {
-		p.Notes = append(p.Notes, i)
+		at, _ := slices.BinarySearch(p.Notes, i)
+		p.Notes = slices.Insert(p.Notes, at, i)
 		r.Notes[i].Cases++
 	}
 }
