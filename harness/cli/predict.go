@@ -27,7 +27,7 @@ with a source and conditions of validity. Outside them there is no prediction, b
   $ gic predict --workload 'goodput:size=8..64K*8,threads=64' --backend minigda:qps=64,batch=16
   $ gic predict --platform P-RoCE --workload op --backend ncclgin:path=gdaki --at clock=1e9
   $ gic predict --platform P-H100 --quantity rate_kept --at 'pattern=alltoall,active=256..2048*2'
-  $ gic predict --workload moe:model=deepseek-v3,tokens=128,layout=rank --ranks '8..64*2'
+  $ gic predict --workload moe:model=deepseek-v3,tokens=128,layout=rank --ranks 8..64
   $ gic predict --constants --platform P-H100
   $ gic predict --check results/paper
 
@@ -54,7 +54,7 @@ func newPredictFlags() (*flags, *predictFlags) {
 	g.Var(&p.backends, "backend", "predict backend `SPEC`; may be repeated")
 	g.Var(&p.quantities, "quantity", "predict `NAME` instead of what the workload measures; may be repeated: "+strings.Join(oracle.Quantities(), ", "))
 	g.StringVar(&p.at, "at", "", "further conditions, `KEY=V|V,...`")
-	g.StringVar(&p.ranks, "ranks", "4..256*4", "ranks of moe, `N|N` or a range")
+	g.StringVar(&p.ranks, "ranks", "4..256*4", "ranks of moe, `N|N` or a range; A..B doubles from A to B")
 	g.Uint64Var(&p.seed, "seed", 1, "seed of moe's routing, `N`")
 	g.Var(&p.format, "format", "how predictions are printed")
 	g.BoolVar(&p.explain, "explain", false, "with every number its formula and constants")

@@ -26,7 +26,11 @@ type scaledAnswer struct {
 }
 
 func (a *app) predictMoE(p *predictFlags, platforms []*oracle.Platform, settings []oracle.Conditions) error {
-	spec, err := plan.ParseSpec("ranks:ranks=" + p.ranks)
+	ranks := p.ranks
+	if low, high, ok := strings.Cut(ranks, ".."); ok && !strings.ContainsAny(low, "|+*") && !strings.ContainsAny(high, "|+*") {
+		ranks += "*2"
+	}
+	spec, err := plan.ParseSpec("ranks:ranks=" + ranks)
 	if err != nil {
 		return usagef("--ranks %s: %w", p.ranks, err)
 	}

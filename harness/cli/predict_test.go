@@ -78,6 +78,8 @@ func TestPredictRefuses(t *testing.T) {
 		{`condition "frequency" is not known`, []string{"--at", "frequency=1e9"}},
 		{"no value for", []string{"--at", "clock"}},
 		{"takes no arguments but flags", []string{"issue"}},
+		{"--ranks 8192 is not allowed: 2..4096", []string{"--workload", "moe", "--ranks", "8192"}},
+		{"--ranks 4..x", []string{"--workload", "moe", "--ranks", "4..x"}},
 		{"--ranks 1 is not allowed: 2..4096", []string{"--workload", "moe", "--ranks", "1"}},
 		{"layout=tree is not allowed: expert|rank", []string{"--workload", "moe:layout=tree", "--ranks", "4"}},
 		{"moe: experts=6 is not allowed: a multiple of ranks=4", []string{"--workload", "moe:experts=6", "--ranks", "4"}},
@@ -202,5 +204,19 @@ func TestShowExpected(t *testing.T) {
 	narrow(t, "show --platform", out)
 	if status, _, stderr := gic(t, "show", paperRows+"/P-IB", "--platform", "P-XX"); status != exitUsage || !strings.Contains(stderr, `platform "P-XX" is not known`) {
 		t.Errorf("status %d, stderr %q", status, stderr)
+	}
+}
+
+// A range of ranks without a step doubles: nobody wants every number from 4 to 4096.
+func TestPredictRanks(t *testing.T) {
+	_, out, _ := gic(t, "predict", "--workload", "moe:tokens=1", "--backend", "minigda", "--ranks", "4..32", "--format", "csv")
+	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
+	if err != nil || len(rows) != 5 {
+		t.Fatalf("%d rows (%v), expected a head and 4, 8, 16, 32\n%s", len(rows), err, out)
+	}
+	for i, want := range []string{"4", "8", "16", "32"} {
+		if rows[i+1][2] != want {
+			t.Errorf("row %d is of %s ranks, expected %s", i+1, rows[i+1][2], want)
+		}
 	}
 }
