@@ -152,13 +152,13 @@ static void counts_in(struct softnic_counters *n, const struct gpu_qp *im, const
     for (size_t f = 0; f < sizeof *n / sizeof *sum; f++)
         sum[f] += more[f];
     n->qps_used = used;
-    n->wqes += im->wqes;
-    n->wqe_write += im->writes;
-    n->wqe_write_inline += im->inlines;
-    n->wqe_bytes += (uint64_t)im->segments * MLX5_DS;
+    n->wqes += im->count[GPU_WQES];
+    n->wqe_write += im->count[GPU_WRITES];
+    n->wqe_write_inline += im->count[GPU_INLINES];
+    n->wqe_bytes += (uint64_t)im->count[GPU_SEGMENTS] * MLX5_DS;
     n->payload_bytes += im->payload;
-    n->doorbells += im->doorbells;
-    n->cqes += im->cqes;
+    n->doorbells += im->count[GPU_DOORBELLS];
+    n->cqes += im->count[GPU_CQES];
 }
 
 static void qp_in(struct softnic *nic, struct qp *qp, const struct gpu_qp *im, const struct gpu_cold *cold) {
@@ -229,6 +229,8 @@ static void queues_in(struct softnic *nic) {
 }
 
 /* ---- the key table ---- */
+
+void gpu_keys_changed(struct softnic *nic) { __atomic_store_n(&nic->gpu->stale, 1, __ATOMIC_SEQ_CST); }
 
 static uint64_t generation_of(const struct softnic *nic, uint32_t node) {
     const struct shm_node *shm = node == nic->node ? nic->shm : nic->peers[node].shm;
@@ -361,6 +363,15 @@ static struct gpu_args args_of(const struct softnic *nic, uint64_t end_ps) {
                              .bandwidth = nic->profile.bandwidth};
 }
 
+/* QPs that wait for a key: the table that is built now is newer than their question. */
+static void answer(struct softnic *nic) {
+    for (uint32_t i = 0; i < nic->qp_count; i++)
+        if (nic->gpu->side[i].asked == GPU_ASKED) {
+            nic->gpu->side[i].asked = GPU_ANSWERED;
+            gpu_keys_changed(nic);
+        }
+}
+
 /* Enqueues tables, kernel, tables. The epoch is odd before the keys are read, see the head of internal.h. */
 static int launch(struct softnic *nic, uint64_t end_ps) {
     struct gpu *g = nic->gpu;
@@ -370,6 +381,7 @@ static int launch(struct softnic *nic, uint64_t end_ps) {
     __atomic_store_n(epoch, *epoch + 1, __ATOMIC_RELAXED);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     __atomic_store_n(&nic->shm->built_ns, nic_monotonic_ns(), __ATOMIC_SEQ_CST);
+    answer(nic);
     int status = keys_stale(nic) ? keys_build(nic) : 0;
     if (!status) {
         queues_out(nic);
@@ -463,8 +475,6 @@ void gpu_relaunch(struct softnic *nic) {
     pthread_mutex_unlock(&g->lock);
 }
 
-void gpu_keys_changed(struct softnic *nic) { __atomic_store_n(&nic->gpu->stale, 1, __ATOMIC_SEQ_CST); }
-
 void gpu_advance(struct softnic *nic, uint64_t end_ps) {
     struct gpu *g = nic->gpu;
     pthread_mutex_lock(&g->lock);
@@ -474,13 +484,6 @@ void gpu_advance(struct softnic *nic, uint64_t end_ps) {
 }
 
 /* ---- the keeper ---- */
-
-/* QPs that wait for a key: the table is as new as their question. */
-static void answer(struct softnic *nic) {
-    for (uint32_t i = 0; i < nic->qp_count; i++)
-        if (nic->gpu->side[i].asked == GPU_ASKED)
-            nic->gpu->side[i].asked = GPU_ANSWERED;
-}
 
 static void *keeper_main(void *arg) {
     struct softnic *nic = arg;
@@ -495,16 +498,8 @@ static void *keeper_main(void *arg) {
         int asked = __atomic_load_n(&g->mail->ask, __ATOMIC_ACQUIRE) != 0;
         int gone = __atomic_load_n(&g->mail->reason, __ATOMIC_ACQUIRE) != 0 ||
                    (naps % LOOK_EVERY == 0 && g->ops->done(g->dev) != 0);
-        if (asked || gone || keys_stale(nic)) {
-            /* After a question the table is built anew: what was registered before it was asked is in it. */
-            if (asked)
-                gpu_keys_changed(nic);
-            if (leave(nic) == 0) {
-                if (asked)
-                    answer(nic);
-                launch(nic, 0);
-            }
-        }
+        if ((asked || gone || keys_stale(nic)) && leave(nic) == 0)
+            launch(nic, 0);
         pthread_mutex_unlock(&g->lock);
         nap(KEEPER_NAP_NS);
         pthread_mutex_lock(&g->lock);

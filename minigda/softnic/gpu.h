@@ -19,19 +19,20 @@ extern "C" {
 
 enum {
     GPU_MAX_SMS = 8,
-    GPU_MAX_WARPS = 16,    /* that serve queues, per multiprocessor; one more on the first watches the host */
+    GPU_MAX_WARPS = 16,
     GPU_KEYS_SHARED = 512, /* slots of the key table that still go to shared memory */
     GPU_SHARED_MAX = 225 * 1024,
     GPU_HANDLE = 64, /* bytes of a CUDA IPC handle */
 };
 
-/* One slot of the key table, open addressing, linear; key 0: empty. */
+/* One slot of the key table, open addressing, linear; key 0: empty. Loaded by 16 bytes. */
 struct gpu_key {
     uint32_t key, node;
     uint32_t access;
     uint32_t far; /* not in this device's memory: its order needs system scope */
     uint64_t va, len;
     uint64_t base; /* of va here; 0: this process cannot reach it */
+    uint64_t rsvd;
 };
 
 static inline
@@ -55,6 +56,7 @@ struct gpu_cq {
 };
 
 enum { GPU_ASK_NO, GPU_ASKED, GPU_ANSWERED };
+enum { GPU_WQES, GPU_SEGMENTS, GPU_WRITES, GPU_INLINES, GPU_CQES, GPU_DOORBELLS, GPU_COUNTS };
 
 /* A QP while it is served. Counts are since the launch; gpu_cold has the rest. */
 struct gpu_qp {
@@ -75,7 +77,7 @@ struct gpu_qp {
     uint8_t rewatch;   /* take the watched word as it is at the launch */
     uint8_t stopped;   /* timed: enum qp_stopped */
     uint16_t rsvd;
-    uint32_t wqes, segments, writes, inlines, cqes, doorbells;
+    uint32_t count[GPU_COUNTS];
 };
 
 struct gpu_pend { /* as struct pend */
@@ -99,13 +101,18 @@ struct gpu_pace {
     uint64_t rate_free_ps, link_free_ps;
 };
 
-/* A big copy that any warp may take chunks of. ticket: chunks << 32 | next chunk. */
+/* Big copies that any warp may take chunks of. ticket: chunks << 32 | next chunk. */
+enum { GPU_JOB_COPIES = 8 };
+struct gpu_copy {
+    uint64_t to, from, bytes;
+    uint32_t end; /* chunks up to and with this copy */
+    uint32_t rsvd;
+};
 struct gpu_job {
     uint64_t ticket;
-    uint64_t to, from, bytes;
-    uint32_t chunk, far;
-    uint32_t done, rsvd;
-    uint64_t rsvd2[2];
+    uint32_t chunk, far; /* bytes of a chunk */
+    uint32_t done, rsvd[3];
+    struct gpu_copy copies[GPU_JOB_COPIES]; /* an unused one has the end of the last */
 };
 struct gpu_board {
     uint32_t open[4]; /* bit i: jobs[i] has chunks left */

@@ -1,8 +1,8 @@
 // GPU engine: big copies, which all warps of the engine share.
 //
-// Who has one puts it on the board, takes chunks of it as everybody else does, and waits for those that others took.
-// A ticket has the number of chunks beside the next one, so that a warp that comes late, when the job is done or its
-// place has another, takes nothing or a chunk of that one, never what it does not know.
+// Who has some puts them on the board as one job, takes chunks as everybody else does, and waits for those that others
+// took. A ticket has the number of chunks beside the next one, so that a warp that comes late, when the job is done or
+// its place has another, takes nothing or a chunk of that one, never what it does not know.
 #ifndef SOFTNIC_GPU_COPY_CUH
 #define SOFTNIC_GPU_COPY_CUH
 
@@ -10,7 +10,7 @@
 
 namespace softnic_gpu {
 
-enum { SHARE_FROM = 16384, CHUNK_MIN = 8192, CHUNK_MAX = 65536 };
+enum { SHARE_FROM = 32768, CHUNK_MIN = 8192, CHUNK_MAX = 65536 };
 
 // Takes chunks of job `slot` until there are no more. All that was copied is visible before `done` says so.
 GPU_FN bool job_work(gpu_board *board, uint32_t slot) {
@@ -26,8 +26,12 @@ GPU_FN bool job_work(gpu_board *board, uint32_t slot) {
             return any;
         fence_gpu(); // the owner's description of the job
         const uint32_t size = load32(&job->chunk);
-        const uint64_t at = (uint64_t)chunk * size, left = load64(&job->bytes) - at;
-        copy_apart<8>(load64(&job->to) + at, load64(&job->from) + at, left < size ? left : size, lane);
+        const uint32_t end = lane < GPU_JOB_COPIES ? load32(&job->copies[lane].end) : ~0u;
+        const uint32_t which = __ffs(__ballot_sync(ALL, chunk < end)) - 1;
+        const uint32_t first = which ? __shfl_sync(ALL, end, which - 1) : 0;
+        const gpu_copy *copy = &job->copies[which];
+        const uint64_t at = (uint64_t)(chunk - first) * size, left = load64(&copy->bytes) - at;
+        copy_apart<8>(load64(&copy->to) + at, load64(&copy->from) + at, left < size ? left : size, lane);
         fence_warp(load32(&job->far));
         if (lane == 0)
             atomicAdd(&job->done, 1u);
@@ -43,26 +47,38 @@ GPU_CALL bool help(gpu_board *board) {
     return any;
 }
 
-// A copy by the warp with this number in the engine; with the help of others where that pays.
-GPU_CALL void copy_big(const gpu_args &a, uint32_t index, uint64_t to, uint64_t from, uint64_t bytes,
-                       bool far) {
+// The copies of the first `count` lanes, which do not touch each other, by the warp with this number in the engine and
+// all others.
+GPU_CALL void copy_shared(const gpu_args &a, uint32_t index, uint32_t count, uint64_t to, uint64_t from,
+                          uint64_t bytes, bool far) {
     const uint32_t lane = lane_id(), warps = a.warps * gridDim.x;
-    if (bytes < SHARE_FROM || warps == 1 || !apart(to, from, bytes)) {
-        copy_warp(to, from, bytes);
-        return;
-    }
     gpu_job *job = &a.board->jobs[index];
-    uint64_t size = (bytes / (warps * 4) + 2047) & ~(uint64_t)2047;
+    uint64_t all = lane < count ? bytes : 0;
+    for (int d = 1; d < GPU_JOB_COPIES; d *= 2)
+        all += __shfl_xor_sync(ALL, all, d);
+    all = __shfl_sync(ALL, all, 0);
+    uint64_t size = (all / (warps * 4) + 2047) & ~(uint64_t)2047;
     size = size < CHUNK_MIN ? CHUNK_MIN : size > CHUNK_MAX ? CHUNK_MAX : size;
-    const uint64_t chunks = (bytes + size - 1) / size;
+    uint32_t end = lane < count ? (uint32_t)((bytes + size - 1) / size) : 0;
+    for (int d = 1; d < GPU_JOB_COPIES; d *= 2) {
+        const uint32_t before = __shfl_up_sync(ALL, end, d);
+        end += lane >= (uint32_t)d ? before : 0;
+    }
+    const uint32_t chunks = __shfl_sync(ALL, end, GPU_JOB_COPIES - 1);
+    if (lane < GPU_JOB_COPIES) {
+        gpu_copy *copy = &job->copies[lane];
+        store64(&copy->to, to);
+        store64(&copy->from, from);
+        store64(&copy->bytes, bytes);
+        store32(&copy->end, end);
+    }
     if (lane == 0) {
-        store64(&job->to, to);
-        store64(&job->from, from);
-        store64(&job->bytes, bytes);
         store32(&job->chunk, (uint32_t)size);
         store32(&job->far, far);
         store32(&job->done, 0);
-        fence_gpu();
+    }
+    fence_warp(false);
+    if (lane == 0) {
         atomicExch((unsigned long long *)&job->ticket, (unsigned long long)chunks << 32);
         atomicOr(&a.board->open[index / 32], 1u << index % 32);
     }
@@ -74,6 +90,15 @@ GPU_CALL void copy_big(const gpu_args &a, uint32_t index, uint64_t to, uint64_t 
             ;
     }
     __syncwarp();
+}
+
+// One copy, of any size and kind.
+GPU_CALL void copy_big(const gpu_args &a, uint32_t index, uint64_t to, uint64_t from, uint64_t bytes,
+                       bool far) {
+    if (bytes < SHARE_FROM || a.warps * gridDim.x == 1 || !apart(to, from, bytes))
+        copy_warp(to, from, bytes);
+    else
+        copy_shared(a, index, 1, to, from, bytes, far);
 }
 
 } // namespace softnic_gpu

@@ -112,6 +112,7 @@ GPU_FN bool is_word(uint64_t to, uint32_t bytes) {
 GPU_FN uint8_t load8(uint64_t p) { return *(const volatile uint8_t *)p; }
 
 GPU_FN void copy_bytes(uint64_t to, uint64_t from, uint32_t bytes, uint32_t lane) {
+#pragma unroll 1
     for (uint32_t i = lane; i < bytes; i += 32)
         store8((void *)(to + i), load8(from + i));
 }
@@ -119,6 +120,7 @@ GPU_FN void copy_bytes(uint64_t to, uint64_t from, uint32_t bytes, uint32_t lane
 // 16 bytes a lane, `unroll` of them on their way at once. Both aligned; bytes a multiple of 16.
 template <int unroll> GPU_FN void copy_units(uint64_t to, uint64_t from, uint64_t bytes, uint32_t lane) {
     uint64_t at = lane * 16u;
+#pragma unroll 1
     for (; at + (unroll - 1) * 512u < bytes; at += unroll * 512u) {
         pair v[unroll];
 #pragma unroll
@@ -128,6 +130,7 @@ template <int unroll> GPU_FN void copy_units(uint64_t to, uint64_t from, uint64_
         for (int i = 0; i < unroll; i++)
             store128((void *)(to + at + i * 512u), v[i]);
     }
+#pragma unroll 1
     for (; at < bytes; at += 512)
         store128((void *)(to + at), load128((const void *)(from + at)));
 }
@@ -136,6 +139,7 @@ template <int unroll> GPU_FN void copy_units(uint64_t to, uint64_t from, uint64_
 GPU_FN void copy_skewed(uint64_t to, uint64_t from, uint64_t bytes, uint32_t lane) {
     const uint32_t skew = (uint32_t)(from & 3) * 8;
     const uint64_t base = from & ~(uint64_t)3;
+#pragma unroll 1
     for (uint64_t at = lane * 4u; at < bytes; at += 128) {
         const uint32_t lo = load32((const void *)(base + at));
         const uint32_t hi = skew ? load32((const void *)(base + at + 4)) : 0;

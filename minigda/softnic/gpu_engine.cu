@@ -12,87 +12,86 @@ using namespace softnic_gpu;
 
 namespace {
 
-constexpr uint32_t THREADS_MAX = 32 * (GPU_MAX_WARPS + 1);
+// Of the 128 that an SM has for each of 512 threads: the rest is for kernels under test that share it.
+constexpr uint32_t REGISTERS = 80;
 
-// The warp behind the last: hands the host's word on to the others, and gives up when the host is silent.
-__device__ void watch_host(const gpu_args &a) {
-    if (lane_id() != 0)
+// The last warp of the first block looks at the host every 20 us, hands its word on to the others, and gives up when the
+// host is silent. No other warp reads host memory unless a queue lies there.
+enum { LOOK_CYCLES = 40000 };
+struct watcher {
+    uint64_t looked, since;
+    uint32_t heartbeat;
+};
+GPU_FN void watch_host(const gpu_args &a, watcher &me) {
+    const uint64_t now = clock64();
+    if (now - me.looked < LOOK_CYCLES)
         return;
-    uint32_t reason = 0, heartbeat = load32(&a.mail->heartbeat);
-    for (uint64_t since = clock_ns(); !reason; __nanosleep(4000)) {
-        if (load32(&a.mail->stop))
-            reason = GPU_LEFT_ASKED;
-        const uint32_t now = load32(&a.mail->heartbeat);
-        if (now != heartbeat) {
-            heartbeat = now;
-            since = clock_ns();
-        } else if (clock_ns() - since > a.silence_ns) {
-            reason = GPU_LEFT_SILENCE;
-        }
+    me.looked = now;
+    const uint32_t stop = load32(&a.mail->stop), heartbeat = load32(&a.mail->heartbeat);
+    const uint64_t ns = clock_ns();
+    if (heartbeat != me.heartbeat || me.since == 0) {
+        me.heartbeat = heartbeat;
+        me.since = ns;
     }
-    store32(&a.mail->reason, reason);
-    store32(&a.board->leave, 1);
+    const uint32_t reason = stop ? GPU_LEFT_ASKED : ns - me.since > a.silence_ns ? GPU_LEFT_SILENCE : 0;
+    if (reason && lane_id() == 0) {
+        store32(&a.mail->reason, reason);
+        store32(&a.board->leave, 1);
+    }
 }
 
-// What one warp serves: QP `first + k * stride` of the engine is its k-th.
-struct share {
-    gpu_qp *qps; // in shared memory, `step` apart
-    uint32_t first, stride, step, count;
-    __device__ gpu_qp &at(uint32_t k) const { return qps[k * step]; }
-};
-
-__device__ void load_share(const gpu_args &a, const share &mine) {
-    for (uint32_t k = 0; k < mine.count; k++) {
-        const uint64_t *from = (const uint64_t *)&a.qps[mine.first + k * mine.stride];
-        uint64_t *to = (uint64_t *)&mine.at(k);
+__device__ void load_share(const gpu_args &a, const gpu_warp &w) {
+    for (uint32_t k = 0; k < w.count; k++) {
+        const uint64_t *from = (const uint64_t *)&a.qps[w.index + k * w.stride];
+        uint64_t *to = (uint64_t *)&w.at(k);
         for (uint32_t i = lane_id(); i < sizeof(gpu_qp) / 8; i += 32)
             to[i] = from[i];
     }
     __syncwarp();
-    for (uint32_t k = lane_id(); k < mine.count; k += 32) {
-        gpu_qp &q = mine.at(k);
+    for (uint32_t k = lane_id(); k < w.count; k += 32) {
+        gpu_qp &q = w.at(k);
         if (q.rewatch)
             q.watch_last = a.bell ? load64((const void *)q.watch) : load32((const void *)q.watch);
         q.rewatch = 0;
     }
     __syncwarp();
 }
-__device__ void store_share(const gpu_args &a, const share &mine) {
+__device__ void store_share(const gpu_args &a, const gpu_warp &w) {
     __syncwarp();
-    for (uint32_t k = 0; k < mine.count; k++) {
-        const uint64_t *from = (const uint64_t *)&mine.at(k);
-        uint64_t *to = (uint64_t *)&a.qps[mine.first + k * mine.stride];
+    for (uint32_t k = 0; k < w.count; k++) {
+        const uint64_t *from = (const uint64_t *)&w.at(k);
+        uint64_t *to = (uint64_t *)&a.qps[w.index + k * w.stride];
         for (uint32_t i = lane_id(); i < sizeof(gpu_qp) / 8; i += 32)
             to[i] = from[i];
     }
 }
 
-// Looks at 32 QPs, one a lane, and serves those that have been rung.
-__device__ void scan(engine e, const share &mine, uint32_t first) {
-    const uint32_t lane = lane_id(), k = first + lane;
-    uint64_t value = 0;
-    bool rung = false;
-    if (k < mine.count) {
-        const gpu_qp &q = mine.at(k);
-        value = e.a.bell ? load64_acquire((const void *)q.watch) : load32_acquire((const void *)q.watch);
-        rung = value != q.watch_last || q.again;
-    }
-    uint32_t todo = __ballot_sync(ALL, rung);
-    if (todo == 0)
+// The last bytes of the CQEs that this pass has held back, one a lane.
+GPU_FN void tails_out(engine e, uint32_t k, uint64_t tail) {
+    if (__ballot_sync(ALL, tail != 0) == 0)
         return;
-    if (!e.a.is_virtual && lane == 0)
-        e.w.now_ps = (clock_ns() - e.a.first_ns) * PS_PER_NS;
+    clean(e);
+    if (tail) {
+        const gpu_qp &q = e.w.at(k);
+        store64((void *)(q.cqe + 56), tail);
+        store64(&e.a.cqs[q.cq].prod, q.prod);
+    }
+    __syncwarp();
+}
+
+// Serves the QPs `first + bit` of todo, in whatever state they are. keys: in shared memory, or nullptr.
+GPU_CALL void serve_each(engine e, const gpu_key *keys, uint32_t first, uint32_t todo) {
+    const uint32_t lane = lane_id();
     uint64_t tail = 0; // this lane's QP's
     for (; todo; todo &= todo - 1) {
         const uint32_t b = __ffs(todo) - 1;
-        gpu_qp &q = mine.at(first + b);
-        const uint64_t seen = __shfl_sync(ALL, value, b);
-        if (lane == 0) {
-            q.watch_last = seen;
-            q.again = 0;
-        }
-        __syncwarp();
-        const bool again = serve(e, q, seen);
+        gpu_qp &q = e.w.at(first + b);
+        const bool plain = keys && q.simple_cq && q.state == SOFTNIC_QP_RTS && q.asked != GPU_ASKED &&
+                           !(e.a.bell | e.a.timed | e.a.strict);
+        rest left = REST_OTHER;
+        if (plain)
+            left = serve_fast(e, keys, q, mlx5_be32(load32_acquire((const void *)q.dbrec)) & 0xffff);
+        const bool again = left == REST_OTHER ? serve(e, q) : left == REST_MORE;
         if (lane == b)
             tail = e.w.tail;
         __syncwarp();
@@ -102,25 +101,70 @@ __device__ void scan(engine e, const share &mine, uint32_t first) {
         }
         __syncwarp();
     }
-    if (__ballot_sync(ALL, tail != 0) == 0)
-        return;
-    clean(e);
-    if (tail) {
-        const gpu_qp &q = mine.at(k);
-        store64((void *)(q.cqe + 56), tail);
-        store64(&e.a.cqs[q.cq].prod, q.prod);
-    }
+    tails_out(e, first + lane, tail);
+}
+
+// The time of CQEs. Reading it takes long, so that without a profile it is read in idle passes and behind busy ones, and is
+// some microseconds old.
+GPU_FN void look_at_clock(engine e) {
+    if (!e.a.is_virtual && lane_id() == 0)
+        e.w.now_ps = (clock_ns() - e.a.first_ns) * PS_PER_NS;
     __syncwarp();
 }
 
+// Looks at 32 QPs, one a lane, and serves those that have been rung, as far as that takes no call. Returns the others.
+GPU_FN uint32_t scan(engine e, const gpu_key *keys, uint32_t first) {
+    const uint32_t lane = lane_id(), k = first + lane;
+    uint64_t value = 0;
+    bool rung = false, usual = false;
+    if (k < e.w.count) {
+        gpu_qp &q = e.w.at(k);
+        value = e.a.bell ? load64_acquire((const void *)q.watch) : load32_acquire((const void *)q.watch);
+        rung = value != q.watch_last || q.again;
+        usual = q.asked != GPU_ASKED && q.simple_cq && q.state == SOFTNIC_QP_RTS;
+        if (rung) {
+            q.watch_last = value;
+            q.again = 0;
+        }
+    }
+    const uint32_t todo = __ballot_sync(ALL, rung);
+    if (todo == 0)
+        return 0;
+    if (e.a.timed)
+        look_at_clock(e);
+    __syncwarp();
+    if (!keys || e.a.bell || e.a.timed || e.a.strict)
+        return todo;
+    uint64_t tail = 0;
+    uint32_t more = 0, other = todo & ~__ballot_sync(ALL, usual);
+    for (uint32_t bits = todo & ~other; bits; bits &= bits - 1) {
+        const uint32_t b = __ffs(bits) - 1;
+        const uint32_t record = (uint32_t)__shfl_sync(ALL, value, b);
+        const rest left = serve_words(e, keys, e.w.at(first + b), mlx5_be32(record) & 0xffff);
+        more |= (uint32_t)(left == REST_MORE) << b;
+        other |= (uint32_t)(left == REST_OTHER) << b;
+        if (lane == b)
+            tail = e.w.tail;
+        __syncwarp();
+        if (lane == 0)
+            e.w.tail = 0;
+        __syncwarp();
+    }
+    if (more >> lane & 1)
+        e.w.at(k).again = 1;
+    tails_out(e, k, tail);
+    look_at_clock(e);
+    return other;
+}
+
 // Virtual time: passes until one finds nothing, then to the next deadline.
-__device__ bool step_on(engine e, const share &mine) {
+GPU_CALL bool step_on(engine e) {
     __syncwarp();
     const bool worked = e.w.work != 0;
     uint64_t next = ~0ull;
     if (!worked && e.a.timed)
-        for (uint32_t k = 0; k < mine.count; k++) {
-            const uint64_t one = next_ps(e, mine.at(k));
+        for (uint32_t k = 0; k < e.w.count; k++) {
+            const uint64_t one = next_ps(e, e.w.at(k));
             next = one < next ? one : next;
         }
     const bool jump = !worked && next <= e.a.end_ps && next > e.w.now_ps;
@@ -134,21 +178,53 @@ __device__ bool step_on(engine e, const share &mine) {
     return worked || jump;
 }
 
-__device__ void run(engine e, const share &mine) {
-    gpu_board *board = e.a.board;
-    for (;;) {
-        const uint32_t leave = load32(&board->leave);
-        const uint32_t open = lane_id() < 4 ? load32(&board->open[lane_id()]) : 0;
-        for (uint32_t first = 0; first < mine.count; first += 32)
-            scan(e, mine, first);
-        if (e.a.is_virtual) {
-            if (!step_on(e, mine))
-                return;
-            continue;
+// What makes a warp leave its passes.
+enum why : uint32_t { WHY_OTHER, WHY_ROUND, WHY_HELP, WHY_LEAVE };
+struct passes_state {
+    watcher watch;
+    uint32_t first; // QPs being looked at
+    uint32_t todo;  // WHY_OTHER: of those to be served otherwise
+};
+
+// The passes of a warp for as long as they need no call, which would cost them registers. `served`: what the last call
+// returned has been served.
+GPU_CALL why passes(engine e, const gpu_key *keys, bool watches, bool served, passes_state *state) {
+    passes_state s = *state;
+    for (uint32_t round = 0;; served = false) {
+        const uint32_t leave = load32(&e.a.board->leave);
+        const uint32_t open = lane_id() < 4 ? load32(&e.a.board->open[lane_id()]) : 0;
+        if (!served && (s.todo = scan(e, keys, s.first)) != 0) {
+            *state = s;
+            return WHY_OTHER;
         }
-        if (__ballot_sync(ALL, open != 0))
-            help(board);
-        if (leave)
+        s.first += 32;
+        if (s.first < e.w.count)
+            continue;
+        s.first = 0;
+        if (watches)
+            watch_host(e.a, s.watch);
+        if ((round++ & 15) == 0)
+            look_at_clock(e);
+        const bool help = __ballot_sync(ALL, open != 0) != 0;
+        if (!(leave | help | e.a.is_virtual))
+            continue;
+        *state = s;
+        return e.a.is_virtual ? WHY_ROUND : leave ? WHY_LEAVE : WHY_HELP;
+    }
+}
+
+GPU_FN void run(engine e, const gpu_key *keys) {
+    const bool watches = !e.a.is_virtual && blockIdx.x == 0 && threadIdx.x / 32 == e.a.warps - 1;
+    passes_state state = {{0, 0, 0}, 0, 0};
+    bool served = false;
+    for (;;) {
+        const why reason = passes(e, keys, watches, served, &state);
+        served = reason == WHY_OTHER;
+        if (served)
+            serve_each(e, keys, state.first, state.todo);
+        else if (reason == WHY_HELP)
+            help(e.a.board);
+        else if (reason == WHY_LEAVE || !step_on(e))
             return;
     }
 }
@@ -157,7 +233,7 @@ __device__ void run(engine e, const share &mine) {
 
 extern __shared__ uint64_t softnic_shared[];
 
-__global__ void __launch_bounds__(THREADS_MAX, 1) softnic_engine(const __grid_constant__ gpu_args a) {
+__global__ void __maxnreg__(REGISTERS) softnic_engine(const __grid_constant__ gpu_args a) {
     const uint32_t warp = threadIdx.x / 32;
     gpu_warp *warps = (gpu_warp *)softnic_shared;
     gpu_qp *qps = (gpu_qp *)(warps + a.warps);
@@ -171,29 +247,21 @@ __global__ void __launch_bounds__(THREADS_MAX, 1) softnic_engine(const __grid_co
             to[i] = from[i];
     }
     __syncthreads();
-    if (warp == a.warps) {
-        if (blockIdx.x == 0 && !a.is_virtual)
-            watch_host(a);
-        return;
-    }
-    share mine;
-    mine.qps = qps + warp;
-    mine.first = first;
-    mine.stride = stride;
-    mine.step = a.warps;
-    mine.count = first < a.qp_count ? (a.qp_count - first + stride - 1) / stride : 0;
     gpu_warp &w = warps[warp];
     if (lane_id() == 0) {
         w.now_ps = a.now_ps;
         w.tail = 0;
         w.dirty = w.work = 0;
         w.index = first;
+        w.stride = stride;
+        w.step = a.warps;
+        w.count = first < a.qp_count ? (a.qp_count - first + stride - 1) / stride : 0;
+        w.qps = qps + warp;
     }
     __syncwarp();
-    load_share(a, mine);
-    const engine e{a, a.keys_shared ? keys : a.keys, w};
-    run(e, mine);
-    store_share(a, mine);
+    load_share(a, w);
+    run(engine{a, a.keys_shared ? keys : a.keys, w}, a.keys_shared ? keys : nullptr);
+    store_share(a, w);
     if (a.is_virtual && lane_id() == 0) {
         a.mail->now_ps = w.now_ps;
         a.mail->first_ns = clock_ns();
@@ -389,7 +457,7 @@ int dev_fill(gpu_dev *dev, void *to, size_t pitch, int value, size_t width, size
 }
 int dev_launch(gpu_dev *dev, const gpu_args *args, uint32_t blocks, uint32_t shared_bytes) {
     On on(dev->device);
-    softnic_engine<<<blocks, 32 * (args->warps + 1), shared_bytes, dev->stream>>>(*args);
+    softnic_engine<<<blocks, 32 * args->warps, shared_bytes, dev->stream>>>(*args);
     TRY(cudaGetLastError());
     return 0;
 }

@@ -68,7 +68,8 @@ __global__ void put_and_wait(const rig::Queue *queues, uint32_t first, uint32_t 
     times[blockIdx.x].status = fine ? 0 : 1;
 }
 
-// One QP a block: `count` writes of `bytes` each by pointer, all announced at once.
+// One QP a block: `count` writes of `bytes` each by pointer, all announced at once, to PLACES places in turn.
+enum { PLACES = 8 };
 __global__ void post_long(const rig::Queue *queues, uint32_t first, uint32_t count, uint32_t bytes,
                           Times *times) {
     const rig::Queue q = queues[blockIdx.x];
@@ -77,7 +78,8 @@ __global__ void post_long(const rig::Queue *queues, uint32_t first, uint32_t cou
     uint32_t cons = first;
     times[blockIdx.x].start = timer();
     for (uint32_t i = first; i != first + count; i++)
-        rig::write(q, i, q.remote, false, q.local, bytes, i + 1 == first + count);
+        rig::write(q, i, q.remote + (uint64_t)(i % PLACES) * bytes, false, q.local, bytes,
+                   i + 1 == first + count);
     rig::ring(q, first + count);
     const bool fine = rig::wait(q, first + count, &cons);
     times[blockIdx.x].end = timer();
@@ -177,12 +179,12 @@ void put(const rig::Setup &s, bool inline_, uint32_t bytes) {
 }
 
 void bandwidth(rig::Setup s, uint32_t bytes, double copy_engine) {
-    s.slice = bytes;
+    s.slice = (size_t)bytes * PLACES;
     s.depth = 64;
-    const uint32_t count = std::max(4u, std::min(64u, (256u << 20) / bytes / s.qps));
+    const uint32_t count = std::max(2u * PLACES, std::min(64u, (256u << 20) / bytes / s.qps));
     rig::Pair pair(s);
     Times *times = pinned<Times>(s.qps);
-    CUDA(cudaMemset(pair.mem[0], 0x5c, (size_t)bytes * s.qps));
+    CUDA(cudaMemset(pair.mem[0], 0x5c, s.slice * s.qps));
     CUDA(cudaDeviceSynchronize());
     NIC(softnic_start(pair.nic[0]));
     double best = 0;
@@ -197,7 +199,7 @@ void bandwidth(rig::Setup s, uint32_t bytes, double copy_engine) {
         best = std::max(best, (double)bytes * count * s.qps / span.ns);
     }
     softnic_hold(pair.nic[0]);
-    std::vector<uint8_t> got((size_t)bytes * s.qps);
+    std::vector<uint8_t> got(s.slice * s.qps);
     CUDA(cudaMemcpy(got.data(), pair.mem[1], got.size(), cudaMemcpyDefault));
     bool same = true;
     for (uint8_t b : got)

@@ -72,7 +72,8 @@ __device__ inline uint32_t completed(const Queue &q, uint32_t cons) {
         return cons;
     if (tail >> 28 != MLX5_CQE_OP_REQ)
         return ~0u;
-    return cons + (uint16_t)((mlx5_be32(tail) >> 16) + 1 - cons);
+    const uint16_t ahead = (uint16_t)((mlx5_be32(tail) >> 16) + 1 - cons);
+    return ahead <= q.depth ? cons + ahead : cons; // else of before `cons`
 }
 // Waits for WQE `end - 1`; false after an error or 10 s.
 __device__ inline bool wait(const Queue &q, uint32_t end, uint32_t *cons) {
@@ -82,6 +83,8 @@ __device__ inline bool wait(const Queue &q, uint32_t end, uint32_t *cons) {
         *cons = completed(q, *cons);
         if (*cons == ~0u)
             return false;
+        if (polls % 256 != 255)
+            continue;
         asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
         if (now - start > 10000000000ull)
             return false;

@@ -25,6 +25,11 @@ struct gpu_warp {
     uint32_t dirty; // DIRTY_...: stores that no fence has followed
     uint32_t work;  // things done, to tell an idle pass
     uint32_t index; // in the engine
+    // What the warp serves: QP `index + k * stride` of the engine is its k-th, `step` places apart in shared memory.
+    uint32_t stride, step, count;
+    gpu_qp *qps;
+
+    __device__ gpu_qp &at(uint32_t k) const { return qps[k * step]; }
 };
 enum { DIRTY = 1, DIRTY_FAR = 2, DIRTY_LONG = 4 };
 
@@ -193,7 +198,7 @@ GPU_CALL bool complete(engine e, gpu_qp &q, uint32_t index, uint32_t opcode, uin
         e.w.work++;
         gpu_cold &c = cold_of(e, q);
         if (written) {
-            q.cqes++;
+            q.count[GPU_CQES]++;
             if (syndrome)
                 c.n.error_cqes++;
         } else {
@@ -374,8 +379,8 @@ GPU_FN void count_one(engine e, gpu_qp &q, const struct wqe &wqe) { // lane 0
     softnic_counters &n = cold_of(e, q).n;
     switch (wqe.action) {
     case WQE_WRITE:
-        q.writes++;
-        q.inlines += wqe.is_inline;
+        q.count[GPU_WRITES]++;
+        q.count[GPU_INLINES] += wqe.is_inline;
         break;
     case WQE_READ:
         n.wqe_read++;
@@ -434,8 +439,8 @@ GPU_CALL int serve_one(engine e, gpu_qp &q, uint32_t left) {
     if (lane == 0) {
         e.w.work++;
         q.asked = GPU_ASK_NO;
-        q.wqes++;
-        q.segments += known ? head.ds : 0;
+        q.count[GPU_WQES]++;
+        q.count[GPU_SEGMENTS] += known ? head.ds : 0;
         if (decoded)
             count_one(e, q, wqe);
         if (!syndrome)
@@ -463,7 +468,7 @@ GPU_FN int32_t announced(engine e, gpu_qp &q) {
     __syncwarp();
     if (rung && lane_id() == 0) {
         q.seen = (uint16_t)prod;
-        q.doorbells++;
+        q.count[GPU_DOORBELLS]++;
         e.w.work++;
     }
     __syncwarp();

@@ -126,8 +126,8 @@ GPU_CALL bool accept_wqes(engine e, gpu_qp &q, gpu_cold &c) {
 }
 
 GPU_FN void count_fetched(gpu_qp &q, const gpu_pend &pend) { // lane 0
-    q.wqes++;
-    q.segments += pend.ds;
+    q.count[GPU_WQES]++;
+    q.count[GPU_SEGMENTS] += pend.ds;
 }
 
 // The responder acts on what is due. True: a key has been asked for.
@@ -228,20 +228,17 @@ GPU_FN uint64_t next_ps(engine e, const gpu_qp &q) {
     return next;
 }
 
-GPU_CALL bool serve_unusual(engine e, gpu_qp &q) {
+// Whatever its state: returns whether to look again without a new doorbell.
+GPU_FN bool serve(engine e, gpu_qp &q) {
     if (q.asked == GPU_ASKED)
         return true;
     if (q.state == SOFTNIC_QP_ERROR)
         return flush(e, q);
-    return q.state != SOFTNIC_QP_INIT && serve_timed(e, q);
-}
-
-// value: of the watched word, just read.
-GPU_FN bool serve(engine e, gpu_qp &q, uint64_t value) {
-    if (e.a.timed || q.state != SOFTNIC_QP_RTS || q.asked == GPU_ASKED)
-        return serve_unusual(e, q);
-    const uint32_t record = e.a.bell ? load32_acquire((const void *)q.dbrec) : (uint32_t)value;
-    return serve_now(e, q, mlx5_be32(record) & 0xffff);
+    if (q.state == SOFTNIC_QP_INIT)
+        return false;
+    if (e.a.timed)
+        return serve_timed(e, q);
+    return serve_now(e, q, mlx5_be32(load32_acquire((const void *)q.dbrec)) & 0xffff);
 }
 
 } // namespace softnic_gpu

@@ -251,6 +251,15 @@ uint64_t nic_clock_ps(const struct softnic *nic);
 uint64_t nic_monotonic_ns(void);
 int nic_all_here(const struct softnic *nic); /* do all nodes of the job live in this process? */
 /* Address of private memory of another NIC of this process, NULL when that MR is gone. */
+/* Holds the kernels of all NICs of this process: what allocates or frees on a device waits for them. The process'
+ * NICs are made, used and ended by calls that do not overlap. */
+enum { GPU_NICS = 64 };
+struct gpu_nics {
+    struct softnic *nic[GPU_NICS];
+    uint32_t count;
+};
+void nic_pause_gpus(struct gpu_nics *held);
+void nic_unpause_gpus(const struct gpu_nics *held);
 uint8_t *nic_private_memory(const struct softnic *nic, uint32_t node, uint32_t mr, uint64_t tag);
 void nic_pause(struct softnic *nic);
 void nic_unpause(struct softnic *nic);

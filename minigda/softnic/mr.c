@@ -27,11 +27,11 @@ int softnic_mem_alloc(struct softnic *nic, size_t bytes, void **addr_p) {
         return softnic_fail(-ENOMEM, "alloc memory: all %d areas are in use", MAX_MEMS);
     uint32_t id = nic->next_mem_id + 1;
     uint8_t *addr;
+    struct gpu_nics held = {.count = 0};
     if (nic->gpu)
-        nic_pause(nic);
+        nic_pause_gpus(&held);
     int status = shm_memory_create(nic, id, bytes, &addr);
-    if (nic->gpu)
-        nic_unpause(nic);
+    nic_unpause_gpus(&held);
     if (status)
         return status;
     nic->next_mem_id = id;
@@ -66,11 +66,12 @@ int softnic_mem_alloc_gpu(struct softnic *nic, size_t bytes, void **addr_p) {
     if (bytes == 0 || bytes > SIZE_MAX / 4)
         return softnic_fail(-EINVAL, "alloc device memory: %zu bytes", bytes);
     void *addr;
-    nic_pause(nic);
+    struct gpu_nics held;
+    nic_pause_gpus(&held);
     int status = gpu_memory_alloc(nic, bytes, &addr);
     if (!status && (status = gpu_area(nic, addr, bytes, 0)) != 0)
         gpu_memory_free(nic, addr);
-    nic_unpause(nic);
+    nic_unpause_gpus(&held);
     if (!status)
         *addr_p = addr;
     return status;
@@ -96,11 +97,11 @@ int softnic_mem_free(struct softnic *nic, void *addr) {
                                 (uint32_t)nic->mrs[i].tag ? (uint32_t)nic->mrs[i].tag : i << 8);
     __atomic_store_n(&nic->shm->mems[slot].id, 0, __ATOMIC_RELEASE);
     shm_changed(nic);
+    struct gpu_nics held = {.count = 0};
     if (nic->gpu)
-        nic_pause(nic);
+        nic_pause_gpus(&held);
     shm_memory_destroy(nic, &nic->mems[slot]);
-    if (nic->gpu)
-        nic_unpause(nic);
+    nic_unpause_gpus(&held);
     return 0;
 }
 

@@ -81,6 +81,22 @@ uint8_t *nic_private_memory(const struct softnic *nic, uint32_t node, uint32_t m
     return base;
 }
 
+void nic_pause_gpus(struct gpu_nics *held) {
+    held->count = 0;
+    pthread_mutex_lock(&registry_lock);
+    for (struct softnic *n = registry; n && held->count < GPU_NICS; n = n->next)
+        if (n->gpu)
+            held->nic[held->count++] = n;
+    pthread_mutex_unlock(&registry_lock); /* keepers take it while they hold what pausing waits for */
+    for (uint32_t i = 0; i < held->count; i++)
+        nic_pause(held->nic[i]);
+}
+
+void nic_unpause_gpus(const struct gpu_nics *held) {
+    for (uint32_t i = 0; i < held->count; i++)
+        nic_unpause(held->nic[i]);
+}
+
 static void registry_add(struct softnic *nic) {
     pthread_mutex_lock(&registry_lock);
     nic->next = registry;
@@ -207,8 +223,12 @@ int softnic_create(const struct softnic_attr *attr, struct softnic **nic_p) {
                      nic->max_mrs, attr->trace_records);
     else
         status = shm_node_create(nic);
-    if (!status && attr->engine == SOFTNIC_ENGINE_GPU)
+    if (!status && attr->engine == SOFTNIC_ENGINE_GPU) {
+        struct gpu_nics held;
+        nic_pause_gpus(&held);
         status = gpu_create(nic, attr);
+        nic_unpause_gpus(&held);
+    }
     if (status) {
         softnic_destroy(nic);
         return status;
@@ -232,6 +252,9 @@ void softnic_destroy(struct softnic *nic) {
     else if (nic->workers)
         workers_stop(nic);
     registry_remove(nic);
+    struct gpu_nics held = {.count = 0};
+    if (nic->gpu)
+        nic_pause_gpus(&held);
     if (nic->shm) {
         /* Peers must not act on our keys any more, and those that do act must have finished. */
         __atomic_store_n(&nic->shm->state, SHM_GONE, __ATOMIC_RELEASE);
@@ -245,6 +268,7 @@ void softnic_destroy(struct softnic *nic) {
     for (uint32_t i = 0; nic->peers && i < nic->nodes; i++)
         peer_close(nic, &nic->peers[i]);
     gpu_destroy(nic);
+    nic_unpause_gpus(&held);
     for (uint32_t i = 0; nic->qps && i < nic->qp_count; i++)
         qp_free(nic->qps[i]);
     for (uint32_t i = 0; nic->cqs && i < nic->cq_count; i++)

@@ -87,8 +87,8 @@ static void test_rate_cx7(void) {
     struct rig r = rig_paced(p);
     uint64_t start = softnic_now(r.nic[0]), first = 0;
     uint32_t cqes = 0;
-    for (int batch = 0; batch < 1000;
-         batch++) { /* each batch is announced while the one before is under way */
+    const int batches = BED_GPU ? 20 : 1000;        /* there every nanosecond is a launch */
+    for (int batch = 0; batch < batches; batch++) { /* each is announced while the one before is under way */
         for (int i = 0; i < 8; i++)
             rig_write_inline(r.qp, r.mem[1], r.key[1], "12345678", 8, i == 7 ? 8 : 0);
         rig_ring(r.qp);
@@ -102,7 +102,7 @@ static void test_rate_cx7(void) {
     CHECK_EQ(first - start, 3300 + 27); /* 7 x 3.846 ns later than the first message */
     /* 16 WQEs are under way per latency: one QP this short cannot reach the ceiling, latency bounds it. */
     uint64_t took = softnic_now(r.nic[0]) - first;
-    CHECK(took >= 998 / 2 * 3300 && took <= 998 / 2 * 3300 + 998 * 40);
+    CHECK(took >= (batches - 2) / 2 * 3300u && took <= (batches - 2) / 2 * 3300u + (batches - 2) * 40u);
     rig_free(&r);
 }
 
@@ -117,9 +117,13 @@ static void test_slow(void) {
     for (int i = 0; i < 2; i++)
         rig_write_inline(r.qp, r.mem[1], r.key[1], "12345678", 8, 8);
     rig_ring(r.qp);
-    until_cqe(&r, r.qp, 0, 1000000);
-    CHECK_EQ(softnic_now(r.nic[0]) - start, 200000);
-    until_cqe(&r, r.qp, 1, 1000000);
+    softnic_advance(r.nic[0], 199999);
+    CHECK(!rig_cqe_there(r.qp, 0));
+    softnic_advance(r.nic[0], 1);
+    CHECK_OK(r.qp, 0, 0x08, 0);
+    softnic_advance(r.nic[0], 49999);
+    CHECK(!rig_cqe_there(r.qp, 1));
+    CHECK_EQ(until_cqe(&r, r.qp, 1, 1000000), 1);
     CHECK_EQ(softnic_now(r.nic[0]) - start, 250000);
     rig_free(&r);
 }

@@ -30,6 +30,9 @@ void qp_free(struct qp *qp) {
 
 /* Puts a QP into its place and has it watched. */
 static int enter(struct softnic *nic, struct qp *qp) {
+    struct gpu_nics held = {.count = 0};
+    if (nic->gpu && nic->timed) /* it allocates */
+        nic_pause_gpus(&held);
     nic_pause(nic); /* the CQ's lock is needed from its second QP on */
     int status = nic->gpu ? gpu_qp_added(nic, qp) : 0;
     if (!status) {
@@ -41,6 +44,7 @@ static int enter(struct softnic *nic, struct qp *qp) {
             uar_watch(&nic->workers[qp->index % nic->worker_count], qp);
     }
     nic_unpause(nic);
+    nic_unpause_gpus(&held);
     return status;
 }
 
@@ -157,6 +161,9 @@ int softnic_qp_destroy(struct softnic *nic, uint32_t qpn) {
     struct qp *qp = find(nic, qpn);
     if (!qp)
         return softnic_fail(-EINVAL, "destroy QP: no QP 0x%x", qpn);
+    struct gpu_nics held = {.count = 0};
+    if (nic->gpu && nic->timed)
+        nic_pause_gpus(&held);
     nic_pause(nic);
     if (nic->gpu)
         gpu_qp_free(nic, qp->index);
@@ -166,6 +173,7 @@ int softnic_qp_destroy(struct softnic *nic, uint32_t qpn) {
     qp->cq->users--;
     nic->qps[qp->index] = NULL;
     nic_unpause(nic);
+    nic_unpause_gpus(&held);
     qp_free(qp);
     return 0;
 }
