@@ -92,7 +92,8 @@ int start_monitor(gda *g) {
     g->gate->held = 1;
     g->stop_monitor = 0;
     if (int err = pthread_create(&g->monitor, nullptr, monitor_main, g)) {
-        softnic_resume(g->fabric->nic);
+        if (!g->fabric->places.gpu_engine) // which is held between launches
+            softnic_resume(g->fabric->nic);
         return gic::fail(-err, "start the thread that holds the NIC: %s", strerror(err));
     }
     g->monitoring = true;
@@ -115,7 +116,7 @@ int make_cursors(gda *g, uint32_t agents) {
     const size_t n = (size_t)agents * g->fabric->nranks;
     if (int rc = gda_fabric_alloc(g->fabric, n * sizeof(gda_cursor), &cursors, nullptr))
         return rc;
-    if (int rc = gda_fabric_alloc(g->fabric, n * sizeof(gda_landing), &landings, &g->landing_key))
+    if (int rc = gda_fabric_alloc_data(g->fabric, n * sizeof(gda_landing), &landings, &g->landing_key))
         return rc;
     if (gic::Gpu *gpu = g->fabric->gpu.get()) {
         if (int rc = gpu->alloc(n * sizeof(gda_cursor), &device))
@@ -154,16 +155,9 @@ int download(gda *g) {
 }
 
 // Every queue pair and everything that counts its blocks back to the start; counters stay.
-int reset_queues(gda *g) {
+int reset(gda *g) {
     for (size_t i = 0; i < g->fabric->qps.size(); i++) {
-        gda_qp &qp = g->fabric->qps[i];
         gda_queue &q = g->queues[i];
-        *qp.dbr = {};
-        *qp.bell = 0;
-        memset(qp.cqe, 0, sizeof *qp.cqe);
-        qp.cqe->op_own = MLX5_OP_OWN_INITIAL;
-        if (int rc = softnic_qp_reset(g->fabric->nic, qp.qpn))
-            return gic::fail(rc, "reset QP %u: %s", qp.qpn, softnic_error());
         q.reserved = q.ready = q.rung = q.cons = q.signaled = 0;
         q.pending = q.lock = q.syndrome = 0;
     }
@@ -173,16 +167,7 @@ int reset_queues(gda *g) {
         fresh.slot_waits = g->cursors[i].slot_waits;
         g->cursors[i] = fresh;
     }
-    return 0;
-}
-
-int reset(gda *g) {
-    const bool real = g->fabric->clock == SOFTNIC_REAL;
-    if (real)
-        softnic_hold(g->fabric->nic);
-    int rc = reset_queues(g);
-    if (real)
-        softnic_resume(g->fabric->nic);
+    const int rc = gda_fabric_reset(g->fabric);
     g->broken = rc != 0;
     return rc;
 }
@@ -196,7 +181,7 @@ int lay_out(gda *g) {
     if (int rc = gda_fabric_alloc(g->fabric, sizeof(gda_gate), &gate, nullptr))
         return rc;
     if (g->attr.inline_max < 8)
-        if (int rc = gda_fabric_alloc(g->fabric, qps.size() * g->attr.depth * 8, &values, &values_key))
+        if (int rc = gda_fabric_alloc_data(g->fabric, qps.size() * g->attr.depth * 8, &values, &values_key))
             return rc;
     g->queues = (gda_queue *)queues;
     g->gate = (gda_gate *)gate;
@@ -302,13 +287,18 @@ int gda_begin(gda *g, uint32_t agents) {
     if (int rc = upload(g))
         return rc;
     g->agents = agents;
-    return start_monitor(g);
+    if (a.order == gda_order::none) // held: the monitor lets the NIC go on
+        return start_monitor(g);
+    return gda_fabric_begin(g->fabric);
 }
 
 int gda_end(gda *g, int status) {
     stop_monitor(g);
     const std::string said = gic::error_text();
-    if (int rc = download(g)) {
+    int rc = gda_fabric_end(g->fabric, status == 0);
+    if (rc == 0)
+        rc = download(g);
+    if (rc) {
         g->broken = true;
         return status ? gic::fail(status, "%s", said.c_str()) : rc;
     }
@@ -399,10 +389,9 @@ void gda_facts(const gda *g, gic::Facts *facts) {
         facts->set("order.ptx", gda_order_ptx(g->attr.order));
         // What orders for the GPU does not order for a processor that reads behind its PCIe: under load the record
         // overtakes the WQE it announces, which the engine finds stale.
-        if (!beyond_gpu(g->attr.order))
+        if (!beyond_gpu(g->attr.order) && !g->fabric->places.gpu_engine)
             facts->set("unsafe", "order=" + order_name(g->attr.order) +
                                      ": its scope is the GPU, and a processor (engine=cpu) reads the queues");
-        facts->set("queue", std::string("host"));
     } else {
         facts->set("order.host", gda_order_host(g->attr.order));
     }

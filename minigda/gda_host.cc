@@ -15,6 +15,10 @@ const struct gic_key nic_keys[] = {
     {"threads", "1", "1..64", "engine threads per rank"},
     {"watch", "auto", "auto|bell|dbr", "what the engine polls; auto: bell, of CUDA threads dbr"},
     {"doorbell", "host", "host|gpu", "where the doorbell word lives"},
+    {"sms", "1", "1..8", "multiprocessors of engine=gpu"},
+    {"writes", "runs", "runs|strict", "order between small writes of a QP with engine=gpu"},
+    {"queues", "auto", "auto|host|gpu", "where send queues and CQEs live; auto: with the engine"},
+    {"window", "auto", "auto|host|gpu", "where the window lives; auto: with the engine"},
     {"trace", "off", "off|on", "keep every doorbell, WQE and CQE"},
 };
 constexpr size_t trace_capacity = 1u << 20;
@@ -53,7 +57,59 @@ const char *gda_fabric_watch(const struct gic_open *open) {
     return strncmp(open->device, "cuda", 4) == 0 ? "dbr" : "bell";
 }
 
-int gda_fabric_probe(const struct gic_open *open) {
+struct gda_places gda_fabric_places(const struct gic_open *open) {
+    struct gic_open view = nic_view(open);
+    gic::Config nic(nic_keys, sizeof nic_keys / sizeof *nic_keys, &view);
+    auto on_gpu = [&](const char *key, bool by_default) {
+        return strcmp(nic.text(key), "auto") == 0 ? by_default : strcmp(nic.text(key), "gpu") == 0;
+    };
+    struct gda_places p {};
+    p.gpu_engine = on_gpu("engine", false);
+    p.sms = nic.u32("sms");
+    p.queues_on_gpu = on_gpu("queues", p.gpu_engine);
+    p.window_on_gpu = on_gpu("window", p.gpu_engine);
+    p.doorbells_on_gpu = on_gpu("doorbell", false);
+    p.strict = strcmp(nic.text("writes"), "strict") == 0;
+    return p;
+}
+
+namespace {
+
+// What of these places does not go together.
+int check_places(const struct gic_open *open, const gic::Config &nic, bool cpu_posts) {
+    const struct gda_places p = gda_fabric_places(open);
+    const bool cuda = strncmp(open->device, "cuda", 4) == 0;
+    for (const char *key : {"engine", "queues", "window", "doorbell"})
+        if (!cuda && strcmp(nic.text(key), "gpu") == 0)
+            return gic::fail(-ENOTSUP, "%s=gpu: needs a CUDA device", key);
+    if (!p.gpu_engine) {
+        for (const char *key : {"queues", "window", "doorbell"})
+            if (strcmp(nic.text(key), "gpu") == 0)
+                return gic::fail(-ENOTSUP, "%s=gpu: the processor cannot load GPU memory; want engine=gpu",
+                                 key);
+        if (p.sms != 1 || p.strict)
+            return gic::fail(-EINVAL, "%s: of engine=gpu", p.strict ? "writes=strict" : "sms");
+        return 0;
+    }
+    if (cpu_posts)
+        return gic::fail(-ENOTSUP,
+                         "engine=gpu: a processor that posts cannot store into queues and records in GPU "
+                         "memory; want engine=cpu");
+    if (!softnic_gpu_built())
+        return gic::fail(-ENOTSUP, "engine=gpu: built without CUDA");
+    if (nic.u32("threads") != 1)
+        return gic::fail(-EINVAL, "threads=%s: of engine=cpu; engine=gpu has sms", nic.text("threads"));
+    if (strcmp(nic.text("trace"), "on") == 0)
+        return gic::fail(-ENOTSUP, "trace=on: the GPU engine keeps no trace; want engine=cpu");
+    if (strcmp(gda_fabric_watch(open), "bell") == 0 && !p.doorbells_on_gpu)
+        return gic::fail(
+            -ENOTSUP, "watch=bell: the GPU engine does not poll host memory; want doorbell=gpu or watch=dbr");
+    return 0;
+}
+
+} // namespace
+
+int gda_fabric_probe(const struct gic_open *open, bool cpu_posts) {
     const bool cuda = strncmp(open->device, "cuda", 4) == 0;
     if (cuda && !gic::Gpu::built())
         return gic::fail(-ENOTSUP, "device=%s: built without CUDA", open->device);
@@ -70,11 +126,8 @@ int gda_fabric_probe(const struct gic_open *open) {
     gic::Config nic(nic_keys, sizeof nic_keys / sizeof *nic_keys, &view);
     if (int rc = nic.check())
         return rc;
-    for (const char *key : {"engine", "doorbell"}) // queues and doorbells in GPU memory are for its engine
-        if (strcmp(nic.text(key), "gpu") == 0)
-            return cuda ? gic::fail(-ENOTSUP, "%s=gpu: softnic has no GPU engine yet; want %s=%s", key, key,
-                                    strcmp(key, "engine") ? "host" : "cpu")
-                        : gic::fail(-ENOTSUP, "%s=gpu: needs a CUDA device", key);
+    if (int rc = check_places(open, nic, cpu_posts))
+        return rc;
     struct softnic_profile profile;
     if (softnic_profile_find(nic.text("profile"), &profile) != 0) {
         std::string known;
@@ -129,7 +182,8 @@ int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint3
     f->nranks = (uint32_t)open->nranks;
     f->comm = open->comm;
     f->clock = clock;
-    f->workers = nic.u32("threads");
+    f->places = gda_fabric_places(open);
+    f->workers = f->places.gpu_engine ? 0 : nic.u32("threads");
     f->profile = nic.text("profile");
     f->watch = gda_fabric_watch(open);
     f->doorbell = nic.text("doorbell");
@@ -155,8 +209,16 @@ int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint3
     attr.workers = f->workers;
     attr.max_qps = max_qps;
     attr.trace_records = f->trace != "off" ? trace_capacity : 0;
+    if (f->places.gpu_engine) {
+        attr.engine = SOFTNIC_ENGINE_GPU;
+        attr.device = atoi(open->device + strlen("cuda:"));
+        attr.sms = f->places.sms;
+        attr.writes = f->places.strict ? SOFTNIC_WRITES_STRICT : SOFTNIC_WRITES_RUNS;
+    }
     softnic_profile_find(f->profile.c_str(), &attr.profile);
     int rc = softnic_create(&attr, &f->nic);
+    if (rc == 0 && f->places.gpu_engine)
+        softnic_hold(f->nic); // until gda_fabric_begin
     if (rc)
         rc = gic::fail(rc, "create NIC: %s", softnic_error());
     else if (clock == SOFTNIC_REAL && (rc = softnic_start(f->nic)) != 0)
@@ -201,11 +263,13 @@ std::string cut_trace(const gda_fabric *f) {
 void gda_fabric_close(struct gda_fabric *f) {
     if (!f)
         return;
-    f->gpu.reset(); // while what it has mapped is still there
+    if (!f->places.gpu_engine)
+        f->gpu.reset(); // while what it has mapped is still there
     if (f->nic && f->trace != "off" && (f->trace_cuts == 0 || trace_has_wqes(f)) &&
         softnic_trace_save(f->nic, f->trace.c_str()) != 0)
         fprintf(stderr, "gic: rank %u: %s\n", f->rank, softnic_error());
     softnic_destroy(f->nic); // next: the engine must not look at queues that are gone
+    f->gpu.reset();
     for (const gda_block &b : f->blocks)
         munmap(b.addr, b.bytes);
     delete f;
@@ -231,26 +295,64 @@ int gda_fabric_alloc(struct gda_fabric *f, size_t bytes, void **addr_p, uint32_t
 
 namespace {
 
-// All QPs of a rank live in three mappings: send queues, CQEs, and the words the driver stores (one cache
-// line each, so that two QPs' ringers and the engine do not share one).
+int set_at(const gda_fabric *f, bool on_gpu, void *to, const void *from, size_t bytes) {
+    if (on_gpu)
+        return f->gpu->upload(to, from, bytes);
+    memcpy(to, from, bytes);
+    return 0;
+}
+int get_at(const gda_fabric *f, bool on_gpu, void *to, const void *from, size_t bytes) {
+    if (on_gpu)
+        return f->gpu->download(to, from, bytes);
+    memcpy(to, from, bytes);
+    return 0;
+}
+
+int alloc_at(gda_fabric *f, bool on_gpu, size_t bytes, void **addr_p) {
+    return on_gpu ? f->gpu->alloc(round_up(bytes ? bytes : 1, page), addr_p)
+                  : gda_fabric_alloc(f, bytes, addr_p, nullptr);
+}
+
+} // namespace
+
+int gda_fabric_alloc_data(struct gda_fabric *f, size_t bytes, void **addr_p, uint32_t *key_p) {
+    if (!f->places.window_on_gpu)
+        return gda_fabric_alloc(f, bytes, addr_p, key_p);
+    if (int rc = alloc_at(f, true, bytes, addr_p))
+        return rc;
+    if (key_p)
+        if (int rc = softnic_mr_register(f->nic, *addr_p, bytes, local_rights, key_p))
+            return gic::fail(rc, "register %zu bytes: %s", bytes, softnic_error());
+    return 0;
+}
+
+namespace {
+
+// All QPs of a rank live in these: send queues, CQEs, and the words the driver stores (one cache line each, so
+// that two QPs' ringers and the engine do not share one).
 int lay_out(gda_fabric *f, uint32_t sq_depth, uint32_t cq_depth) {
     const size_t n = f->qps.size(), line = 64;
     const uint32_t cqes = cq_depth ? cq_depth : 1;
-    void *sq, *cq, *words;
-    if (int rc = gda_fabric_alloc(f, n * sq_depth * MLX5_BB, &sq, nullptr))
+    const struct gda_places &p = f->places;
+    void *sq, *cq, *records, *bells, *indices = nullptr;
+    if (int rc = alloc_at(f, p.queues_on_gpu, n * sq_depth * MLX5_BB, &sq))
         return rc;
-    if (int rc = gda_fabric_alloc(f, n * cqes * MLX5_CQE, &cq, nullptr))
+    if (int rc = alloc_at(f, p.queues_on_gpu, n * cqes * MLX5_CQE, &cq))
         return rc;
-    if (int rc = gda_fabric_alloc(f, n * 3 * line, &words, nullptr))
+    if (int rc = alloc_at(f, p.gpu_engine, n * line, &records))
         return rc;
+    if (int rc = alloc_at(f, p.doorbells_on_gpu, n * line, &bells))
+        return rc;
+    if (cq_depth)
+        if (int rc = alloc_at(f, p.queues_on_gpu, n * line, &indices))
+            return rc;
     for (size_t i = 0; i < n; i++) {
         gda_qp &qp = f->qps[i];
-        uint8_t *word = (uint8_t *)words + i * 3 * line;
         qp.sq = (uint8_t *)sq + i * sq_depth * MLX5_BB;
         qp.cqe = (struct mlx5_cqe *)cq + i * cqes;
-        qp.dbr = (struct mlx5_dbr *)word;
-        qp.bell = (uint64_t *)(word + line);
-        qp.cq_dbrec = cq_depth ? (__be32 *)(word + 2 * line) : nullptr;
+        qp.dbr = (struct mlx5_dbr *)((uint8_t *)records + i * line);
+        qp.bell = (uint64_t *)((uint8_t *)bells + i * line);
+        qp.cq_dbrec = cq_depth ? (__be32 *)((uint8_t *)indices + i * line) : nullptr;
         qp.depth = sq_depth;
         qp.cq_depth = cqes;
         qp.collapsed = cq_depth == 0;
@@ -319,13 +421,14 @@ int gda_fabric_window(struct gda_fabric *f, uint64_t bytes) {
             return gic::fail(rc, "deregister window: %s", softnic_error());
         void *old = f->window;
         f->window = nullptr;
-        if (int rc = f->gpu ? f->gpu->unmap(old) : 0)
+        if (int rc = f->gpu && !f->places.gpu_engine ? f->gpu->unmap(old) : 0)
             return rc;
         if (int rc = softnic_mem_free(f->nic, old))
             return gic::fail(rc, "free window: %s", softnic_error());
     }
     void *addr;
-    if (int rc = softnic_mem_alloc(f->nic, bytes, &addr))
+    if (int rc = f->places.window_on_gpu ? softnic_mem_alloc_gpu(f->nic, bytes, &addr)
+                                         : softnic_mem_alloc(f->nic, bytes, &addr))
         return gic::fail(rc, "allocate window of %llu bytes: %s", (unsigned long long)bytes, softnic_error());
     if (int rc = softnic_mr_register(f->nic, addr, bytes, window_rights, &f->window_key)) {
         rc = gic::fail(rc, "register window: %s", softnic_error());
@@ -334,8 +437,8 @@ int gda_fabric_window(struct gda_fabric *f, uint64_t bytes) {
     }
     f->window = (uint8_t *)addr;
     f->window_bytes = bytes;
-    if (int rc = f->gpu ? f->gpu->map(addr, round_up(bytes, page)) : 0)
-        return rc;
+    if (int rc = f->gpu && !f->places.gpu_engine ? f->gpu->map(addr, round_up(bytes, page)) : 0)
+        return rc; // the GPU engine has mapped it
     const gda_peer mine{(uint64_t)(uintptr_t)addr, f->window_key};
     f->peers.resize(f->nranks);
     return comm_gather(f, &mine, f->peers.data(), sizeof mine, "window");
@@ -357,28 +460,107 @@ int check_range(const gda_fabric *f, uint64_t offset, size_t bytes) {
 int gda_fabric_write(struct gda_fabric *f, uint64_t offset, const void *src, size_t bytes) {
     if (int rc = check_range(f, offset, bytes))
         return rc;
-    memcpy(f->window + offset, src, bytes);
-    return 0;
+    return set_at(f, f->places.window_on_gpu, f->window + offset, src, bytes);
 }
 
 int gda_fabric_read(struct gda_fabric *f, uint64_t offset, void *dst, size_t bytes) {
     if (int rc = check_range(f, offset, bytes))
         return rc;
-    memcpy(dst, f->window + offset, bytes);
+    return get_at(f, f->places.window_on_gpu, dst, f->window + offset, bytes);
+}
+
+int gda_fabric_begin(struct gda_fabric *f) {
+    if (!f->places.gpu_engine)
+        return 0;
+    softnic_resume(f->nic);
+    if (int rc = softnic_engine_error(f->nic))
+        return gic::fail(rc, "start the NIC's kernel: %s", softnic_error());
     return 0;
 }
 
+namespace {
+
+// The record alone tells the engine of new work, so a doorbell that nobody rang would go unnoticed.
+int check_doorbells(const struct gda_fabric *f) {
+    const size_t n = f->qps.size(), line = 64;
+    if (n == 0 || f->watch != "dbr" || f->clock != SOFTNIC_REAL)
+        return 0;
+    std::vector<uint8_t> records(n * line), bells(n * line);
+    if (int rc = get_at(f, f->places.gpu_engine, records.data(), f->qps[0].dbr, n * line))
+        return rc;
+    if (int rc = get_at(f, f->places.doorbells_on_gpu, bells.data(), f->qps[0].bell, n * line))
+        return rc;
+    for (size_t i = 0; i < n; i++) {
+        struct mlx5_dbr record;
+        uint64_t bell;
+        memcpy(&record, &records[i * line], sizeof record);
+        memcpy(&bell, &bells[i * line], sizeof bell);
+        const uint32_t said = mlx5_be32(record.snd) & 0xffff, rung = mlx5_doorbell_index(bell);
+        if (bell == 0 ? said != 0 : rung != said || mlx5_doorbell_qpn(bell) != f->qps[i].qpn)
+            return gic::fail(
+                -EIO, "QP %u: its doorbell record says %u and its doorbell %u of QP %u: one was not rung",
+                f->qps[i].qpn, said, rung, mlx5_doorbell_qpn(bell));
+    }
+    return 0;
+}
+
+} // namespace
+
+int gda_fabric_end(struct gda_fabric *f, bool fine) {
+    if (f->places.gpu_engine) {
+        softnic_hold(f->nic);
+        if (int rc = softnic_engine_error(f->nic))
+            return gic::fail(rc, "%s", softnic_error());
+    }
+    return fine ? check_doorbells(f) : 0;
+}
+
+int gda_fabric_reset(struct gda_fabric *f) {
+    const size_t n = f->qps.size();
+    const bool hold = f->clock == SOFTNIC_REAL && !f->places.gpu_engine; // that one is held
+    if (n == 0)
+        return 0;
+    const gda_qp &first = f->qps[0];
+    std::vector<uint8_t> zero(n * 64);
+    std::vector<struct mlx5_cqe> cqes(n * first.cq_depth);
+    for (struct mlx5_cqe &cqe : cqes)
+        cqe.op_own = MLX5_OP_OWN_INITIAL;
+    if (hold)
+        softnic_hold(f->nic);
+    int rc = set_at(f, f->places.gpu_engine, first.dbr, zero.data(), zero.size());
+    if (rc == 0)
+        rc = set_at(f, f->places.doorbells_on_gpu, first.bell, zero.data(), zero.size());
+    if (rc == 0)
+        rc = set_at(f, f->places.queues_on_gpu, first.cqe, cqes.data(), cqes.size() * sizeof cqes[0]);
+    for (size_t i = 0; i < n && rc == 0; i++)
+        if ((rc = softnic_qp_reset(f->nic, f->qps[i].qpn)) != 0)
+            rc = gic::fail(rc, "reset QP %u: %s", f->qps[i].qpn, softnic_error());
+    if (hold)
+        softnic_resume(f->nic);
+    return rc;
+}
+
 int gda_fabric_error(const struct gda_fabric *f) {
-    for (const gda_qp &qp : f->qps)
-        for (uint32_t i = 0; i < qp.cq_depth; i++) {
-            const auto *e = (const struct mlx5_cqe_err *)&qp.cqe[i];
-            if (mlx5_op_own_opcode(__atomic_load_n(&e->op_own, __ATOMIC_ACQUIRE)) != MLX5_CQE_OP_REQ_ERR)
-                continue;
-            // A collapsed CQE may already show the flush of what came behind; the cause is gone then.
-            return gic::fail(-EIO,
-                             "error CQE on QP %u to rank %u: syndrome 0x%02x (vendor 0x%02x), WQE index %u",
-                             qp.qpn, qp.peer, e->syndrome, e->vendor_syndrome, mlx5_be16(e->wqe_counter));
-        }
+    if (f->qps.empty())
+        return 0;
+    const uint32_t depth = f->qps[0].cq_depth;
+    std::vector<struct mlx5_cqe> copy;
+    const struct mlx5_cqe *cqes = f->qps[0].cqe; // of all QPs, one after the other
+    if (f->places.queues_on_gpu) {
+        copy.resize(f->qps.size() * depth);
+        if (int rc = get_at(f, true, copy.data(), cqes, copy.size() * sizeof copy[0]))
+            return rc;
+        cqes = copy.data();
+    }
+    for (size_t i = 0; i < f->qps.size() * depth; i++) {
+        const auto *e = (const struct mlx5_cqe_err *)&cqes[i];
+        if (mlx5_op_own_opcode(__atomic_load_n(&e->op_own, __ATOMIC_ACQUIRE)) != MLX5_CQE_OP_REQ_ERR)
+            continue;
+        // A collapsed CQE may already show the flush of what came behind; the cause is gone then.
+        const gda_qp &qp = f->qps[i / depth];
+        return gic::fail(-EIO, "error CQE on QP %u to rank %u: syndrome 0x%02x (vendor 0x%02x), WQE index %u",
+                         qp.qpn, qp.peer, e->syndrome, e->vendor_syndrome, mlx5_be16(e->wqe_counter));
+    }
     return 0;
 }
 
@@ -390,8 +572,20 @@ void gda_fabric_facts(const struct gda_fabric *f, gic::Facts *facts) {
         facts->set("sq_depth", qp.depth);
         facts->set("cq", qp.collapsed ? std::string("collapsed") : "ring:" + std::to_string(qp.cq_depth));
     }
-    facts->set("engine", "cpu");
-    facts->set("engine_threads", f->workers);
+    const struct gda_places &p = f->places;
+    auto place = [](bool on_gpu) { return std::string(on_gpu ? "gpu" : "host"); };
+    facts->set("engine", std::string(p.gpu_engine ? "gpu" : "cpu"));
+    if (p.gpu_engine) {
+        facts->set("engine.sms", p.sms);
+        facts->set("engine.warps", 16u);
+        facts->set("engine.writes", std::string(p.strict ? "strict" : "runs"));
+    } else {
+        facts->set("engine_threads", f->workers);
+    }
+    if (f->gpu) {
+        facts->set("queue", place(p.queues_on_gpu));
+        facts->set("window", place(p.window_on_gpu));
+    }
     facts->set("watch", f->watch);
     facts->set("doorbell", f->doorbell);
     facts->set("profile", f->profile);

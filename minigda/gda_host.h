@@ -38,6 +38,17 @@ struct gda_qp {
     bool collapsed;
 };
 
+// Where the fabric puts what the NIC and device threads share, and who serves it: keys of --nic soft.
+struct gda_places {
+    bool gpu_engine;    // softnic's kernel on the device instead of threads of this process
+    uint32_t sms;       // that it takes
+    bool queues_on_gpu; // send queues, CQEs
+    bool window_on_gpu; // window, landings
+    bool
+        doorbells_on_gpu; // the 64-bit doorbells; the GPU engine's doorbell records are on the GPU in any case
+    bool strict;          // each write of a QP before the next one; else runs of words land together
+};
+
 struct gda_block { // an anonymous mapping of the fabric
     void *addr;
     size_t bytes;
@@ -59,7 +70,8 @@ struct gda_fabric {
     uint32_t qps_per_peer;
     std::vector<struct gda_qp> qps; // [peer * qps_per_peer + i]
 
-    uint32_t workers;    // engine threads
+    struct gda_places places;
+    uint32_t workers;    // engine threads; of the GPU engine 0
     std::string profile; // name, "none" when unshaped
     std::string watch, doorbell;
     std::string trace;           // file the trace goes to, "off" without
@@ -72,7 +84,10 @@ struct gda_fabric {
 };
 
 // Can a fabric be made from these parameters (device, nic, nic_config)? Creates nothing. -ENOTSUP or -EINVAL.
-int gda_fabric_probe(const struct gic_open *open);
+// `cpu_posts`: a thread of this process writes the queues.
+int gda_fabric_probe(const struct gic_open *open, bool cpu_posts = false);
+// Of parameters that gda_fabric_probe takes.
+struct gda_places gda_fabric_places(const struct gic_open *open);
 
 // What the engine is to poll: as configured, or by default the doorbell word of threads of this machine and the
 // record of CUDA threads, whose weaker orders leave the two unordered.
@@ -101,10 +116,22 @@ int gda_fabric_read(struct gda_fabric *fabric, uint64_t offset, void *dst, size_
 // writes when `key_p` is given. Lives until close.
 int gda_fabric_alloc(struct gda_fabric *fabric, size_t bytes, void **addr_p, uint32_t *key_p);
 
+// The same with the window: with window=gpu device memory, which only device threads and the NIC reach.
+int gda_fabric_alloc_data(struct gda_fabric *fabric, size_t bytes, void **addr_p, uint32_t *key_p);
+
+// Around a launch: the GPU engine is on the device only in between (see softnic_engine), the other one always serves.
+// gda_fabric_end also compares each QP's doorbell with its record where the record is what the engine watches: -EIO
+// when a doorbell is missing. Pass it whether the launch was fine; after a failed one it only ends.
+int gda_fabric_begin(struct gda_fabric *fabric);
+int gda_fabric_end(struct gda_fabric *fabric, bool fine);
+// All QPs as new, after an error. Between launches.
+int gda_fabric_reset(struct gda_fabric *fabric);
+
 // 0, or -EIO with a text that names the first QP with an error CQE, its peer, WQE and syndrome.
 int gda_fabric_error(const struct gda_fabric *fabric);
 
-// What was created, as facts: qps, sq_depth, cq, engine, engine_threads, watch, doorbell, profile, trace. With
+// What was created, as facts: qps, sq_depth, cq, engine, engine_threads (engine.sms, engine.warps
+// and engine.writes of the GPU engine), watch, doorbell, queue and window (where: host or gpu), profile, trace. With
 // trace=on a call behind a run saves what was traced since the last one as <job>-nic<rank>-<n>.trace, n from 0, beside
 // the file above; the fact trace is then its path.
 void gda_fabric_facts(const struct gda_fabric *fabric, gic::Facts *facts);

@@ -64,6 +64,11 @@ int CudaGpu::start(int number) {
     cudaStream_t stream;
     GIC_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     stream_ = stream;
+    // What was freed stays in the pool: giving it back to the device may wait as cudaFree does.
+    cudaMemPool_t pool;
+    uint64_t keep = UINT64_MAX;
+    GIC_CUDA(cudaDeviceGetDefaultMemPool(&pool, number));
+    GIC_CUDA(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
     GIC_CUDA(cudaHostAlloc((void **)&stop_, 64, cudaHostAllocPortable | cudaHostAllocMapped));
     *stop_ = 0;
     return 0;
@@ -74,7 +79,7 @@ CudaGpu::~CudaGpu() {
     for (auto &m : maps_)
         cudaHostUnregister(m.first);
     for (auto &b : blocks_)
-        cudaFree(b.first);
+        cudaFreeAsync(b.first, (cudaStream_t)stream_);
     if (stop_)
         cudaFreeHost(stop_);
     if (stream_)
@@ -99,10 +104,12 @@ int CudaGpu::unmap(void *addr) {
     return 0;
 }
 
+// In the stream's order, since cudaFree waits for all kernels of the device: softnic's, which runs around a launch, would
+// never let it return.
 int CudaGpu::alloc(size_t bytes, void **addr_p) {
     const size_t size = bytes ? bytes : 1;
     void *addr = nullptr;
-    GIC_CUDA(cudaMalloc(&addr, size));
+    GIC_CUDA(cudaMallocAsync(&addr, size, (cudaStream_t)stream_));
     blocks_[addr] = size;
     GIC_CUDA(cudaMemsetAsync(addr, 0, size, (cudaStream_t)stream_));
     *addr_p = addr;
@@ -111,7 +118,7 @@ int CudaGpu::alloc(size_t bytes, void **addr_p) {
 
 int CudaGpu::free(void *addr) {
     if (blocks_.erase(addr))
-        GIC_CUDA(cudaFree(addr));
+        GIC_CUDA(cudaFreeAsync(addr, (cudaStream_t)stream_));
     return 0;
 }
 

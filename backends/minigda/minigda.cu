@@ -32,12 +32,13 @@ const struct gic_key keys[] = {
 };
 constexpr uint32_t key_count = sizeof keys / sizeof *keys;
 
-gda_attr attr_of(const gic::Config &c, bool cuda) {
+// cpu_reads: CUDA threads post, and a thread of this machine is the NIC.
+gda_attr attr_of(const gic::Config &c, bool cpu_reads) {
     gda_attr a{};
     a.qps = c.u32("qps");
     a.batch = c.u32("batch");
     a.order = c.choice("order") ? (gda_order)(c.choice("order") - 1)
-              : cuda            ? gda_order::sys_release
+              : cpu_reads       ? gda_order::sys_release
                                 : gda_order::gpu_fence;
     a.sharing = (gda_sharing)c.choice("sharing");
     a.scope = (gda_scope)c.choice("scope");
@@ -55,7 +56,9 @@ int check(const struct gic_open *open, gda_attr *attr_p) {
     gic::Config config(keys, key_count, open);
     if (int rc = config.check())
         return rc;
-    *attr_p = attr_of(config, strncmp(open->device, "cuda", 4) == 0);
+    const char *engine = gic::kv_find(open->nic_config, open->nic_config_count, "engine");
+    *attr_p =
+        attr_of(config, strncmp(open->device, "cuda", 4) == 0 && !(engine && strcmp(engine, "gpu") == 0));
     if (int rc = gda_check(attr_p))
         return rc;
     if (int rc = gda_fabric_probe(open))

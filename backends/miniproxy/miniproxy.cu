@@ -111,7 +111,7 @@ namespace {
 
 int probe(const struct gic_open *open) {
     return gic::guarded([&] {
-        int rc = gda_fabric_probe(open);
+        int rc = gda_fabric_probe(open, true);
         return rc ? rc : probe_config(open);
     });
 }

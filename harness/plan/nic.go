@@ -34,6 +34,10 @@ func NICKeys() []backends.Key {
 		{Name: "threads", Default: "1", Allowed: "1..64", Help: "engine threads per rank"},
 		{Name: "watch", Default: "auto", Allowed: "auto|bell|dbr", Help: "what the engine polls: doorbell word or doorbell record; auto: the word, of CUDA threads the record"},
 		{Name: "doorbell", Default: "host", Allowed: "host|gpu", Help: "where the doorbell word lives"},
+		{Name: "sms", Default: "1", Allowed: "1..8", Help: "multiprocessors of engine=gpu"},
+		{Name: "writes", Default: "runs", Allowed: "runs|strict", Help: "order between small writes of a queue pair with engine=gpu; runs: up to 8 bytes each may land together"},
+		{Name: "queues", Default: "auto", Allowed: "auto|host|gpu", Help: "where send and completion queues live; auto: GPU memory with engine=gpu, else host memory"},
+		{Name: "window", Default: "auto", Allowed: "auto|host|gpu", Help: "where the payload's window lives; auto: as queues"},
 		{Name: "trace", Default: "off", Allowed: "off|on", Help: "keep every doorbell, WQE and CQE"},
 	}
 }

@@ -151,7 +151,7 @@ func TestCheck(t *testing.T) {
 }
 
 func TestParseNIC(t *testing.T) {
-	def := map[string]string{"engine": "cpu", "profile": "none", "threads": "1", "watch": "auto", "doorbell": "host", "trace": "off"}
+	def := map[string]string{"engine": "cpu", "profile": "none", "threads": "1", "watch": "auto", "doorbell": "host", "trace": "off", "sms": "1", "writes": "runs", "queues": "auto", "window": "auto"}
 	with := func(kv ...string) map[string]string {
 		m := map[string]string{}
 		for k, v := range def {
