@@ -4,7 +4,7 @@
 //
 //   - Waits for words (a peer's signal) and for completions (flush, quiet, fetch_add) are the kernel's own: the same
 //     kernel runs, so they need not be guessed from when things happened. A completion waited for is that of the last
-//     WQE which the agent posted to the peer.
+//     WQE which the agent posted to the peer: its own CQE, or on a shared queue the next one behind it.
 //   - An operation is tied to WQEs by peer, kind, offset and size: the base of the peer's window is the one under which
 //     most WQEs lie where an operation aims. A put may be several writes one behind the other. A signal may be an
 //     atomic elsewhere (a library keeps its signals in its own memory), then it is the agent's next one on its queue.
@@ -37,6 +37,7 @@
 struct gda_replay_options {
     int scope = -1;         // enum gda_scope; -1: from the trace
     uint64_t doorbells = 0; // rung by all ranks together; 0: not known, those that the NICs saw
+    bool timed = false;     // that number depends on timing: a tenth more or less will do
     uint32_t batch = 0;     // the traced row's own, 1..256, if it says one
 };
 
@@ -76,6 +77,7 @@ class gda_replay {
         bool shared;
     };
 
+    int agree(int rc) const;
     int read_trace();
     int find_bases();
     int tie();
@@ -103,6 +105,7 @@ class gda_replay {
         uint32_t queue;
     };
     gda_replay_item item_of(const Placed &placed) const;
+    const Wqe *completed_by(const Placed &placed) const;
     void put_await(Placed *placed);
     int lay_out_entry(uint32_t agent, uint32_t entry, std::vector<Placed> list, std::vector<Placed> *last);
     void find_scope();

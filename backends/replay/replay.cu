@@ -23,6 +23,8 @@ const struct gic_key keys[] = {
      "trace of rank 0, a file ...-nic0-N.trace; those of the other ranks lie beside it, with their number"},
     {"doorbells", "0", "0..4294967295",
      "how many doorbells all ranks of the traced run rang; 0: as many as their NICs saw"},
+    {"doorbells_timed", "off", "off|on",
+     "that number depends on timing: the nearest that a batch gives will do"},
     {"stated_batch", "0", "0..256", "WQEs per doorbell that the traced row states; 0: none"},
     {"scope", "auto", "auto|" GDA_SCOPES, "what a flush completes; auto: what the trace bears out"},
     {"order", "auto", "auto|gpu-fence|gpu-fence+dbr|gpu-release|threadfence|sys-release|sys-fence",
@@ -60,6 +62,7 @@ int check(const struct gic_open *open, choices *c_p) {
     if (strncmp(open->device, "cuda", 4) == 0)
         return gic::fail(-ENOTSUP, "device=%s: replay has device threads of this machine only", open->device);
     c_p->options.doorbells = config.u32("doorbells");
+    c_p->options.timed = strcmp(config.text("doorbells_timed"), "on") == 0;
     c_p->options.batch = config.u32("stated_batch");
     c_p->options.scope = (int)config.choice("scope") - 1;
     c_p->order = config.choice("order") ? (gda_order)config.choice("order") : gda_order::gpu_fence;
@@ -171,6 +174,11 @@ std::vector<gic_counter> counted(struct gic_session *s) {
     return {list, list + n};
 }
 
+int meet(struct gic_session *s) {
+    const int rc = s->comm->barrier(s->comm->arg);
+    return rc ? gic::fail(rc, "replay: wait for all ranks: %s", strerror(-rc)) : 0;
+}
+
 // The first launch, of which only the operations count; then the program.
 template <class W, class H> int learn(struct gic_session *s, const struct gic_run *run, H h) {
     gda_fabric *f = s->g->fabric;
@@ -178,6 +186,9 @@ template <class W, class H> int learn(struct gic_session *s, const struct gic_ru
     if (int rc = gda_fabric_read(f, 0, before.data(), before.size()))
         return rc;
     const std::vector<gic_counter> from = counted(s);
+    // Nobody posts before all have kept their windows: what has arrived would come back with them.
+    if (int rc = meet(s))
+        return rc;
     s->learned.clear();
     auto prepare = [s](uint32_t agents, H &handle) {
         if (int rc = s->replay->learn(agents, &handle.plan))
@@ -198,8 +209,7 @@ template <class W, class H> int learn(struct gic_session *s, const struct gic_ru
     s->hidden.resize(to.size());
     for (size_t i = 0; i < to.size(); i++)
         s->hidden[i] += to[i].value - from[i].value;
-    const int rc = s->comm->barrier(s->comm->arg);
-    return rc ? gic::fail(rc, "replay: wait for all ranks: %s", strerror(-rc)) : 0;
+    return meet(s); // nor before all have them back
 }
 
 template <class W> struct OnHandle {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"gic/harness/attribution"
+	"gic/harness/attribution/replay"
 	"gic/harness/report/html"
 	"gic/harness/results"
 )
@@ -144,7 +145,7 @@ func (f *attributeFlags) analyse(a *app, paths []string) ([]*attribution.Analysi
 
 // options turns flags into those of the analysis.
 func (f *attributeFlags) options() (attribution.Options, error) {
-	o := attribution.Options{}
+	o := attribution.Options{Methods: []attribution.Method{replay.Method{}}}
 	if f.order != "" {
 		o.Order = strings.Split(f.order, ",")
 		if err := attribution.CheckOrder(o.Order); err != nil {

@@ -48,6 +48,7 @@ func commands() []command {
 		{name: "baseline", short: "give runs a name to compare with", run: (*app).baseline},
 		{name: "history", short: "follow cases over runs, with change points", run: (*app).history},
 		{name: "results", short: "look after a folder of runs: list, query, prune, verify", run: (*app).results},
+		{name: "replay", short: "post what a row asked of the NIC by the minimal path, beside the row", run: (*app).replay},
 		{name: "trace", short: "what a stack asked of the software NIC: show, stats, diff, export", run: (*app).trace},
 		{name: "predict", short: "say what a platform should take, from constants with their sources", run: (*app).predict},
 		{name: "calibrate", short: "fit a platform for gic predict from the records of runs", run: (*app).calibrate},

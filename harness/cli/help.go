@@ -113,6 +113,9 @@ func helpText(name string) (string, *flags) {
 		return helpBaseline, nil
 	case "results":
 		return helpResults, nil
+	case "replay":
+		f, _ := newReplayFlags()
+		return helpReplay, f
 	case "trace":
 		return helpTrace, nil
 	case "predict":
