@@ -41,6 +41,7 @@ func Analyse(run *Run, o Options) (*Analysis, error) {
 	if err := CheckOrder(o.Order); err != nil {
 		return nil, err
 	}
+	run.libraries = libraries
 	a := &Analysis{Run: run, Effects: run.Effects(o.Keep), Costs: run.Costs(), Findings: run.Lint(o.Keep)}
 	methods := append([]Method{Ladder{Order: o.Order}, Counts{}}, o.Methods...)
 	var gaps []*Gap

@@ -63,6 +63,23 @@ var keyTerms = map[string]Name{
 	"backend.qps": ConnectionState,
 }
 
+// termOfOwn is what a key of a row, "backend.KEY" or "workload.AXIS", is about; "" where it is only a size or a name.
+func (r *Run) termOfOwn(w *Row, key string) Name {
+	if v := w.Config("scope"); key == "backend.scope" && (v == "qp" || v == "peer" || v == "all" || strings.HasPrefix(v, "qp-")) {
+		return CompletionScope // others call the caller's scope so
+	}
+	for _, l := range r.libraries {
+		if l.Terms != nil && l.Matches(w) {
+			if own, ok := strings.CutPrefix(key, "backend."); ok {
+				if n, ok := l.Terms[own]; ok {
+					return n
+				}
+			}
+		}
+	}
+	return keyTerms[key]
+}
+
 // Effects finds all pairs of rows of a run that differ in one key, and the published differences.
 func (r *Run) Effects(keep func(*Row) bool) []Effect {
 	var out []Effect
@@ -108,7 +125,7 @@ func (w *Row) effectKeys() []string {
 	var out []string
 	c := w.First()
 	for _, k := range keysOf([]*Row{w}, c.Backend) {
-		if _, ok := keyTerms["backend."+k]; ok && w.Config(k) != "" {
+		if w.Run.termOfOwn(w, "backend."+k) != "" && w.Config(k) != "" {
 			out = append(out, "backend."+k)
 		}
 	}
@@ -206,10 +223,14 @@ var preferred = map[string]string{
 
 // termOfEffect is the term of a key; more queues under a quiet that waits for all of them are its scope.
 func termOfEffect(w *Row, key, metric string) Name {
-	if scope := w.Config("scope"); key == "backend.qps" && metric == "put_completion" && (scope == "all" || scope == "peer") {
+	scope := w.Config("scope")
+	if w.Config("completion") != "" {
+		scope = w.Config("completion")
+	}
+	if (key == "backend.qps" || key == "backend.rc") && metric == "put_completion" && (scope == "all" || scope == "peer") {
 		return CompletionScope
 	}
-	return keyTerms[key]
+	return w.Run.termOfOwn(w, key)
 }
 
 // stack names the backend, its configuration but for a key, and the point.
@@ -255,9 +276,9 @@ func (r *Run) published(w *Row) []Effect {
 		if kind == "_saved" {
 			q = q.Scale(-1)
 		}
-		for k, v := range c.Config {
-			term, known := keyTerms["backend."+k]
-			if !known || len(c.Config) > 2 {
+		for _, k := range slices.Sorted(maps.Keys(c.Config)) {
+			v, term := c.Config[k], r.termOfOwn(w, "backend."+k)
+			if term == "" || len(c.Config) > 2 {
 				continue
 			}
 			out = append(out, Effect{

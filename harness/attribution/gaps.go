@@ -136,12 +136,14 @@ var resources = []string{"qps", "workers"}
 
 // amount is how much of a resource a row has, "" if it does not say.
 func amount(w *Row, lib *Library, key string) string {
-	if lib != nil && lib.Resources[key] != "" {
+	c := w.First()
+	if lib != nil && lib.Resources[key] != "" && w.setting(lib.Resources[key]) != "" {
 		key = lib.Resources[key]
 	}
-	c := w.First()
-	if v := c.Created[key+"_per_peer"]; v != "" {
-		return v
+	for _, suffix := range []string{"_per_peer", "_per_pe"} {
+		if v := c.Created[key+suffix]; v != "" {
+			return v
+		}
 	}
 	if v := w.Config(key); v != "auto" {
 		return v

@@ -283,16 +283,26 @@ type swap struct {
 // swaps finds rows of the same library that differ in one key only, and published differences of that kind.
 func (g *Gap) swaps(c Choice) (swap, bool) {
 	own, _ := g.Row.Time(g.Metric)
+	undone := c.Undone
+	if undone == nil {
+		undone = map[string]string{c.Key: g.Floor.Config(c.Key)}
+	}
 	for _, w := range g.Run.Rows {
 		if w == g.Row || w.Backend() != g.Row.Backend() || w.Status() != record.OK || !w.SamePlace(g.Row) {
 			continue
 		}
-		keys := keysOf([]*Row{w, g.Row}, w.Backend())
-		if w.Config(c.Key) != g.Floor.Config(c.Key) || slices.ContainsFunc(keys, func(k string) bool { return k != c.Key && w.Config(k) != g.Row.Config(k) }) {
-			continue
-		}
-		if q, ok := w.Time(g.Metric); ok {
-			return swap{own.Sub(q), w.Config(c.Key), w.Source()}, true
+		differs := slices.ContainsFunc(keysOf([]*Row{w, g.Row}, w.Backend()), func(k string) bool {
+			if v, ok := undone[k]; ok {
+				return w.Config(k) != v || g.Row.Config(k) == v
+			}
+			return w.Config(k) != g.Row.Config(k)
+		})
+		if q, ok := w.Time(g.Metric); ok && !differs {
+			to := g.Floor.Config(c.Key)
+			if c.Undone != nil {
+				to = strings.Join(sorted(undone), " ")
+			}
+			return swap{own.Sub(q), to, w.Source()}, true
 		}
 	}
 	for _, w := range g.Run.Rows {

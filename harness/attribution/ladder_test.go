@@ -150,6 +150,15 @@ func checkShapley(t *testing.T, g *Gap, times []float64, n int) {
 	}
 }
 
+// acme is a library whose own keys are the floor's.
+func acme() *Library {
+	l := &Library{Name: "acme", Title: "Acme", Match: Match{Backend: "acme"}, Floor: "minigda"}
+	for _, k := range []string{"order", "sharing", "scope"} {
+		l.Choices = append(l.Choices, Choice{Key: k, From: k, Source: []string{"acme.c:1"}})
+	}
+	return l
+}
+
 // An additive machine gives every choice its cost in every order, and no spread.
 func TestLadderOfAnAdditiveMachine(t *testing.T) {
 	run := newRun(floorRows(t, 1, 0)...)
@@ -157,7 +166,7 @@ func TestLadderOfAnAdditiveMachine(t *testing.T) {
 	for _, c := range synthetic(t, "acme", "op", op, map[string]string{"order": "sys-release", "sharing": "handoff", "scope": "all", "qps": "16", "plant": "delay"}, 1, 0) {
 		run.Add(c)
 	}
-	lib := &Library{Name: "acme", Title: "Acme", Match: Match{Backend: "acme"}, Floor: "minigda"}
+	lib := acme()
 	gaps, unsplit := run.Gaps([]*Library{lib}, nil, nil)
 	if len(gaps) != 3 || len(unsplit) != 0 {
 		t.Fatalf("%d gaps, %v not split", len(gaps), unsplit)
@@ -198,7 +207,7 @@ func TestLadderShowsInteraction(t *testing.T) {
 	for _, c := range synthetic(t, "acme", "op", op, map[string]string{"order": "threadfence", "sharing": "lock"}, 1, 0) {
 		run.Add(c)
 	}
-	lib := &Library{Name: "acme", Title: "Acme", Match: Match{Backend: "acme"}, Floor: "minigda"}
+	lib := acme()
 	gaps, _ := run.Gaps([]*Library{lib}, nil, nil)
 	s, err := Ladder{}.Split(gaps[0])
 	if err != nil {
@@ -216,7 +225,7 @@ func TestLadderShowsInteraction(t *testing.T) {
 // Rows of unequal resources, of another place, unsafe ones, and floors whose own choices nobody makes explain nothing.
 func TestFloorIsOfTheSameKind(t *testing.T) {
 	op := map[string]string{"op": "put", "size": "8"}
-	lib := &Library{Name: "acme", Title: "Acme", Match: Match{Backend: "acme"}, Floor: "minigda"}
+	lib := acme()
 	library := synthetic(t, "acme", "op", op, map[string]string{"qps": "4"}, 1, 0)
 	for _, tt := range []struct {
 		name   string
@@ -263,5 +272,66 @@ func TestAutoIsADefault(t *testing.T) {
 	gaps, unsplit := run.Gaps([]*Library{lib}, nil, nil)
 	if len(unsplit) > 0 || len(gaps) != 3 || gaps[0].Floor.Cases[0] != asked[0] {
 		t.Errorf("%d gaps, %+v not split; want the row that asks for gpu-fence as the start", len(gaps), unsplit)
+	}
+}
+
+// A choice takes its value from the library's own key, depends on what was created, is undone by the library's own keys,
+// and a resource has the library's own name.
+func TestLibraryKeys(t *testing.T) {
+	op := map[string]string{"op": "put", "size": "8"}
+	lib, err := ParseLibrary("acme.yaml", []byte(`
+name: acme
+title: Acme
+match: {backend: acme, config: {path: [direct]}}
+floor: minigda
+resources: {qps: rc}
+terms: {level: queue-management}
+choices:
+  - {key: order, value: sys-release, when: {queues: host}, source: [a]}
+  - {key: order, value: threadfence, source: [a]}
+  - {key: sharing, from: mode, value: lock, source: [a]}
+  - {key: scope, value: all, when: {quiet: "*"}, undone: {quiet: own}, source: [a]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The library's times are those of the floor with the same choices, by hand.
+	row := func(config, created map[string]string, like map[string]string) []*record.Case {
+		c := synthetic(t, "acme", "op", op, like, 1, 0)
+		c[0].Config, c[0].Created = config, created
+		c[0].ID = record.CaseID(c[0])
+		return c
+	}
+	all := row(map[string]string{"path": "direct", "rc": "4", "mode": "handoff", "quiet": "all"}, map[string]string{"queues": "host", "rc_per_pe": "4"},
+		map[string]string{"order": "sys-release", "sharing": "handoff", "scope": "all", "qps": "4"})
+	own := row(map[string]string{"path": "direct", "rc": "4", "mode": "handoff", "quiet": "own"}, map[string]string{"queues": "host", "rc_per_pe": "4"},
+		map[string]string{"order": "sys-release", "sharing": "handoff", "scope": "qp", "qps": "4"})
+	other := row(map[string]string{"path": "proxy", "rc": "4"}, nil, map[string]string{"qps": "4"})
+	run := newRun(append(floorRows(t, 1, 0), all, own, other)...)
+	a, err := Analyse(run, Options{Libraries: []*Library{lib}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(a.Judgements) != 6 || len(a.Unsplit) != 0 {
+		t.Fatalf("%d gaps, %+v not split; want those of two rows", len(a.Judgements), a.Unsplit)
+	}
+	for _, j := range a.Judgements {
+		s := j.Ladder()
+		if j.Gap.Floor.Config("qps") != "4" {
+			t.Errorf("the floor has qps=%s, the library 4", j.Gap.Floor.Config("qps"))
+		}
+		if j.Gap.Metric != "put_completion" || j.Gap.Row.Config("quiet") != "all" {
+			continue
+		}
+		got := map[Name]float64{}
+		for _, p := range s.Parts {
+			got[p.Terms[0]] = math.Round(p.Value.Seconds() * 1e9)
+			if p.Terms[0] == CompletionScope && (p.Spread == nil || !strings.Contains(p.Spread.Of, "swapped in the library (to quiet=own")) {
+				t.Errorf("completion scope does not say what it is in the library: %+v", p.Spread)
+			}
+		}
+		if got[Ordering] != 1670 || got[QueueSharing] != 400 || got[CompletionScope] != 3*pollCost || s.Residual.Value != 0 {
+			t.Errorf("parts %v, residual %v", got, s.Residual.Value)
+		}
 	}
 }

@@ -24,6 +24,8 @@ type Library struct {
 	// Resources are the library's names for what the floor calls qps or workers: a row is compared with floor rows of
 	// equal resources only.
 	Resources map[string]string `yaml:"resources"`
+	// Terms say what the library's own keys are about, where its rows differ in them.
+	Terms map[string]Name `yaml:"terms"`
 	// Counts is what one operation becomes where no NIC counted it.
 	Counts []Count `yaml:"counts"`
 	// Remainder is work that the sources show and that no floor key expresses: how to read the residual.
@@ -40,12 +42,18 @@ type Match struct {
 type Choice struct {
 	Key   string `yaml:"key"`
 	Value string `yaml:"value"`
-	What  string `yaml:"what"`
+	// From is the library's own key that holds the value, where the row has it; it goes before Value.
+	From string `yaml:"from"`
+	What string `yaml:"what"`
 	// Workloads and Metrics that it can act on; empty: all.
 	Workloads []string `yaml:"workloads"`
 	Metrics   []string `yaml:"metrics"`
-	// When are values of the row's own keys under which the choice is made; empty: always.
-	When   map[string]string `yaml:"when"`
+	// When are values of the row's own keys, or of what was created, under which the choice is made ("*": whatever the
+	// value); empty: always.
+	When map[string]string `yaml:"when"`
+	// Undone are values of the library's own keys that undo the choice: a row with these is what the choice costs in the
+	// library itself.
+	Undone map[string]string `yaml:"undone"`
 	Source []string          `yaml:"source"`
 }
 
@@ -123,8 +131,13 @@ func (l *Library) check() error {
 		if termOfKey(l.Floor, c.Key) == "" {
 			return fmt.Errorf("key %q of a choice expresses no term with %s", c.Key, l.Floor)
 		}
-		if c.Value == "" || len(c.Source) == 0 {
-			return fmt.Errorf("choice of %s: value %q and source must be given", c.Key, c.Value)
+		if c.Value == "" && c.From == "" || len(c.Source) == 0 {
+			return fmt.Errorf("choice of %s: value %q or from, and source, must be given", c.Key, c.Value)
+		}
+	}
+	for k, n := range l.Terms {
+		if _, err := TermOf(n); err != nil {
+			return fmt.Errorf("key %s: %w", k, err)
 		}
 	}
 	for _, c := range l.Counts {
@@ -174,15 +187,23 @@ func acts(workloads, metrics []string, g *Gap) bool {
 // made says whether a row makes the choice.
 func (c Choice) made(w *Row) bool {
 	for k, v := range c.When {
-		if w.Config(k) != v {
+		if is := w.setting(k); is != v && !(v == "*" && is != "") {
 			return false
 		}
 	}
 	return true
 }
 
-// choices are the settings of the floor that stand for the row at a gap: those of the library's file, and what the
-// row's own configuration says of the same keys, which goes first.
+// setting is what a row was configured with, or what it says was created.
+func (w *Row) setting(key string) string {
+	if v := w.Config(key); v != "" && v != "auto" {
+		return v
+	}
+	return w.First().Created[key]
+}
+
+// choices are the settings of the floor that stand for the row at a gap: those of the library's file, the first that
+// fits of each key; of a row that poses, its own configuration.
 func (g *Gap) choices() []Choice {
 	var out []Choice
 	add := func(c Choice) {
@@ -191,19 +212,24 @@ func (g *Gap) choices() []Choice {
 		}
 	}
 	floor := g.Floor.Backend()
-	for _, t := range terms {
-		for _, k := range t.Floor {
-			if k.Backend != floor {
-				continue
-			}
-			if v := g.Row.Config(k.Name); v != "" && v != "auto" && g.ownKey(k.Name, v) {
-				add(Choice{Key: k.Name, Value: v, What: "the row's own configuration", Source: []string{g.Row.Source()}})
+	if g.Library == nil || g.Row.Backend() == floor {
+		for _, t := range terms {
+			for _, k := range t.Floor {
+				if v := g.Row.Config(k.Name); k.Backend == floor && v != "" && v != "auto" {
+					add(Choice{Key: k.Name, Value: v, What: "the row's own configuration", Source: []string{g.Row.Source()}})
+				}
 			}
 		}
 	}
 	if g.Library != nil {
 		for _, c := range g.Library.Choices {
-			if acts(c.Workloads, c.Metrics, g) && c.made(g.Row) {
+			if !acts(c.Workloads, c.Metrics, g) || !c.made(g.Row) {
+				continue
+			}
+			if v := g.Row.Config(c.From); c.From != "" && v != "" && v != "auto" {
+				c.Value = v
+			}
+			if c.Value != "" {
 				add(c)
 			}
 		}
@@ -214,18 +240,4 @@ func (g *Gap) choices() []Choice {
 	}
 	slices.SortStableFunc(out, func(a, b Choice) int { return at(a) - at(b) })
 	return out
-}
-
-// ownKey says whether a row's own value of a key means the same as the floor's key of that name: always on a floor
-// that poses as a library, else where the value is one that the floor has at this point.
-func (g *Gap) ownKey(key, value string) bool {
-	if g.Library == nil || g.Row.Backend() == g.Floor.Backend() {
-		return true
-	}
-	for _, w := range g.Run.Rows {
-		if w.Backend() == g.Floor.Backend() && w.Config(key) == value {
-			return true
-		}
-	}
-	return false
 }

@@ -1,6 +1,7 @@
 package attribution
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -115,12 +116,12 @@ func createdNotAsked(rows []*Row) []Finding {
 	var what []string
 	for _, w := range rows {
 		c := w.First()
-		for _, k := range []string{"qps", "dci", "rings", "workers", "contexts"} {
+		for _, k := range []string{"qps", "rc", "dci", "rings", "workers", "contexts", "batch"} {
 			asked, ok := c.Config[k]
 			if !ok || asked == "auto" {
 				continue
 			}
-			created := c.Created[k+"_per_peer"]
+			created := cmp.Or(c.Created[k+"_per_peer"], c.Created[k+"_per_pe"])
 			if created == "" && k != "qps" { // created.qps counts all peers
 				created = c.Created[k]
 			}

@@ -222,6 +222,7 @@ func TestLibraryFiles(t *testing.T) {
 		"name: a\ntitle: b\nmatch: {backend: c}\nfloor: minigda\ncounts: [{unit: luck, per_op: 1, source: [s]}]":  `unit "luck"`,
 		"name: a\ntitle: b\nmatch: {backend: c}\nfloor: minigda\nremainder: [{term: luck, what: x, source: [s]}]": `term "luck"`,
 		"name: a\ntitle: b\nmatch: {backend: c}\nfloor: minigda\nremainder: [{term: wire, what: x}]":              "no source",
+		"name: a\ntitle: b\nmatch: {backend: c}\nfloor: minigda\nterms: {mode: luck}":                             `key mode: term "luck"`,
 		"name: [": "library file x.yaml",
 	} {
 		if _, err := ParseLibrary("x.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

@@ -23,9 +23,11 @@ type Run struct {
 	File   string
 	Header *record.Header
 	Rows   []*Row
-	Bad    []*record.Bad // lines that are no records; the others are not affected
-	byID   map[string]*Row
-	costs  []Cost
+	// libraries say what the keys of their rows are about; nil until it is analysed.
+	libraries []*Library
+	Bad       []*record.Bad // lines that are no records; the others are not affected
+	byID      map[string]*Row
+	costs     []Cost
 }
 
 // Platform is the name of the machine that the run is of: its host name, or what an import says it is.

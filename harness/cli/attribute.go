@@ -143,9 +143,12 @@ func (f *attributeFlags) analyse(a *app, paths []string) ([]*attribution.Analysi
 	return list, nil
 }
 
+// attributionMethods are those beside the ladder and the counts.
+func attributionMethods() []attribution.Method { return []attribution.Method{replay.Method{}} }
+
 // options turns flags into those of the analysis.
 func (f *attributeFlags) options() (attribution.Options, error) {
-	o := attribution.Options{Methods: []attribution.Method{replay.Method{}}}
+	o := attribution.Options{Methods: attributionMethods()}
 	if f.order != "" {
 		o.Order = strings.Split(f.order, ",")
 		if err := attribution.CheckOrder(o.Order); err != nil {
@@ -203,7 +206,7 @@ func attributionSection(page *html.Page, files []string) error {
 	}
 	var list []*attribution.Analysis
 	for _, r := range runs {
-		analysis, err := attribution.Analyse(r, attribution.Options{})
+		analysis, err := attribution.Analyse(r, attribution.Options{Methods: attributionMethods()})
 		if err != nil {
 			return err
 		}
