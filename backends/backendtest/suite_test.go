@@ -39,10 +39,21 @@ func device() string {
 	return "host"
 }
 
+// nicConfig is the software NIC's, with what GIC_TEST_NIC gives ("engine=gpu,sms=2") in place of its own.
+func nicConfig() map[string]string {
+	config := map[string]string{"engine": "cpu", "profile": "none", "threads": "1", "watch": "auto", "doorbell": "host", "trace": "off"}
+	for kv := range strings.SplitSeq(os.Getenv("GIC_TEST_NIC"), ",") {
+		if key, value, ok := strings.Cut(kv, "="); ok {
+			config[key] = value
+		}
+	}
+	return config
+}
+
 func softTarget(t *testing.T, name string, threaded map[string]string) Target {
 	path := Built(t, "lib"+name+".so")
 	return Target{Name: name, Open: func() (backends.Backend, error) { return plugin.Load(path) }, Device: device(), NIC: "soft",
-		NICConfig: map[string]string{"engine": "cpu", "profile": "none", "threads": "1", "watch": "auto", "doorbell": "host", "trace": "off"},
+		NICConfig: nicConfig(),
 		Threaded:  threaded, Workloads: works, Largest: map[string]int{"inline=on": 972}}
 }
 

@@ -168,7 +168,7 @@ func (tr *trial) wordsOnSlowNIC(w workloads.Workload, threaded bool) {
 		if isThreaded(p) != threaded || p["largest"] != base(w)["largest"] || tr.hung {
 			continue
 		}
-		fenced := p["case"] == "fence_get" && !threaded // alone, for its trace
+		fenced := p["case"] == "fence_get" && !threaded && tr.target.NICConfig["engine"] != "gpu" // alone, for its trace, which a GPU engine does not keep
 		open := func(o *backends.Open) {
 			if threaded {
 				maps.Copy(o.Config, tr.target.Threaded)
