@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/csv"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -131,9 +132,15 @@ func (a *app) moeTable(answers []scaledAnswer, explain bool) {
 				notes = append(notes, fmt.Sprintf("ranks=%d: no prediction, but a bound without what active connections cost: %s", x.Ranks, x.None))
 			case x.None != "":
 				slowdown, dispatch, combine = "-", "-", "-"
-				notes = append(notes, fmt.Sprintf("ranks=%d: no prediction: %s", x.Ranks, x.None))
+				if n := "no prediction: " + x.None; !slices.Contains(notes, n) {
+					notes = append(notes, n)
+				}
 			}
-			t.AppendRow(table.Row{x.Ranks, x.Experts, x.Active, slowdown, dispatch, combine, x.Messages, x.Events})
+			row := table.Row{x.Ranks, x.Experts, x.Active, slowdown, dispatch, combine, x.Messages, x.Events}
+			if x.None != "" && !x.Bound { // nothing was simulated
+				row = table.Row{x.Ranks, x.Experts, "-", "-", "-", "-", "-", "-"}
+			}
+			t.AppendRow(row)
 		}
 		t.Render()
 		for _, n := range notes {

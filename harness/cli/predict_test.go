@@ -27,6 +27,7 @@ func TestPredictGolden(t *testing.T) {
 		{"predict-none", []string{"predict", "--platform", "P-RoCE", "--workload", "op", "--backend", "nvshmem:path=ibgda,api=public", "--at", "clock=1e9|2e9"}},
 		{"predict-connections", []string{"predict", "--platform", "P-H100", "--quantity", "rate_kept", "--quantity", "message_rate", "--at", "pattern=alltoall|pairs,active=1024..4096*2,role=send,burst=32", "--backend", "minigda"}},
 		{"predict-moe", []string{"predict", "--workload", "moe:model=deepseek-v3,tokens=16,layout=rank", "--backend", "minigda:batch=16,qps=1|500", "--ranks", "4|16", "--explain"}},
+		{"predict-moe-none", []string{"predict", "--workload", "moe:tokens=8", "--backend", "minigda", "--backend", "miniproxy:workers=2", "--ranks", "4..16", "--platform", "P-RoCE", "--platform", "P-IB"}},
 		{"predict-constants", []string{"predict", "--constants", "--platform", "P-H100"}},
 		{"predict-check", []string{"predict", "--check", paperRows}},
 	} {

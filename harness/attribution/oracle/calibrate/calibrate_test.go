@@ -125,7 +125,7 @@ func TestRoundTrip(t *testing.T) {
 			if want.name == "header" || want.name == "lock" {
 				tolerance *= 4 // a small difference of large numbers
 			}
-			if math.Abs(b/a-1) > tolerance {
+			if !(math.Abs(b/a-1) <= tolerance) { // NaN fails too
 				t.Errorf("noise %g: %s %v is %g, expected %g", c.noise, want.name, want.conditions, b, a)
 			}
 		}
@@ -165,7 +165,7 @@ func TestScopes(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := oracle.Conditions{"backend": "minigda", "order": "gpu-fence", "scope": "all", "qps": "16", "queues": "16", "size": "8", "inline": "on"}
-	if a := res.Platform.Predict(oracle.Query{Quantity: "put_completion", Conditions: q}); math.Abs(a.Value/(base+16*each)-1) > 1e-6 {
+	if a := res.Platform.Predict(oracle.Query{Quantity: "put_completion", Conditions: q}); !(math.Abs(a.Value/(base+16*each)-1) <= 1e-6) {
 		t.Errorf("16 queues: %v %q", a.Value, a.None)
 	}
 	if a := res.Platform.Predict(oracle.Query{Quantity: "put_completion", Conditions: q.With("queues", "64", "qps", "64")}); a.OK() {
@@ -193,7 +193,7 @@ func TestNoisyRoundTrips(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := value(res.Platform, "cqe", nil); math.Abs(got/3e-6-1) > 1e-6 {
+	if got := value(res.Platform, "cqe", nil); !(math.Abs(got/3e-6-1) <= 1e-6) {
 		t.Errorf("cqe is %g, expected 3 us", got)
 	}
 	if got := value(res.Platform, "arrive", nil); !math.IsNaN(got) {
@@ -234,12 +234,12 @@ func TestWorkers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]float64{"post": 300e-9, "ring": 5e-9, "wr": 50e-9} {
-		if got := value(res.Platform, name, nil); math.Abs(got/want-1) > 1e-6 {
+		if got := value(res.Platform, name, nil); !(math.Abs(got/want-1) <= 1e-6) {
 			t.Errorf("%s is %g, expected %g", name, got, want)
 		}
 	}
 	q := oracle.Conditions{"backend": "miniproxy", "handoff": "tuned", "size": "8", "workers": "3", "rings": "16", "batch": "4"}
-	if a := res.Platform.Predict(oracle.Query{Quantity: "message_rate", Conditions: q}); math.Abs(a.Value/rate(3, 16, 4)-1) > 1e-6 {
+	if a := res.Platform.Predict(oracle.Query{Quantity: "message_rate", Conditions: q}); !(math.Abs(a.Value/rate(3, 16, 4)-1) <= 1e-6) {
 		t.Errorf("3 workers, 16 rings: %v %q, expected %v", a.Value, a.None, rate(3, 16, 4))
 	}
 	if a := res.Platform.Predict(oracle.Query{Quantity: "message_rate", Conditions: q.With("workers", "8")}); a.OK() {

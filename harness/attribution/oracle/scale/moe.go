@@ -141,6 +141,9 @@ func (m *MoE) constants(p *oracle.Platform, a *Answer, cfg *sim.Config) bool {
 
 // connections is what the number of active connections does to the message rate.
 func (m *MoE) connections(p *oracle.Platform, a *Answer, cfg *sim.Config, q oracle.Conditions) bool {
+	if q["qps"] == "" {
+		q = q.With("qps", "1") // of a proxy: a worker has one to each peer
+	}
 	qps, err := q.Number("qps")
 	if err != nil || qps < 1 || qps != math.Trunc(qps) {
 		a.None = fmt.Sprintf("qps=%s is not a number of queues per peer", q["qps"])

@@ -43,7 +43,7 @@ func predict(t testing.TB, p *oracle.Platform, m *MoE) *Answer {
 
 func near(t *testing.T, what string, got, want, tolerance float64) {
 	t.Helper()
-	if math.Abs(got/want-1) > tolerance {
+	if !(math.Abs(got/want-1) <= tolerance) { // NaN fails too
 		t.Errorf("%s: %g, expected %g within %g %%", what, got, want, 100*tolerance)
 	}
 }
@@ -139,6 +139,9 @@ func TestProxy(t *testing.T) {
 	m.Hidden, m.Backend, m.Settings = 8, "miniproxy", oracle.Conditions{"batch": "16", "cpu": "cold"}
 	p := platform(t, "P-IB")
 	a := predict(t, p, m)
+	if a.None != "" || a.Active != 1 {
+		t.Fatalf("%+v", a)
+	}
 	v, _, reason := p.Lookup(oracle.Conditions{"backend": "miniproxy", "size": "8", "cpu": "cold", "batch": "16", "workers": "1", "handoff": "tuned"}, "issue")
 	if reason != "" {
 		t.Fatal(reason)
