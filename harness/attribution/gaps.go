@@ -78,6 +78,10 @@ func (r *Run) Gaps(libraries []*Library, poses []Pose, keep func(*Row) bool) (ga
 			if _, ok := w.Time(metric); !ok || !additive(w, metric) {
 				continue
 			}
+			if w.Status() != record.OK && !w.issueOnly(metric) {
+				unsplit = append(unsplit, Unsplit{w, lib, metric, "the row is " + string(w.Status())})
+				continue
+			}
 			start, notes, why := r.start(w, lib, metric, floor, poses)
 			if why != "" {
 				unsplit = append(unsplit, Unsplit{w, lib, metric, why})

@@ -49,6 +49,12 @@ type climb struct {
 	found   map[uint]*Row
 }
 
+// issueOnly says that a row is unsafe by its order on this NIC, but posts as it says: what issuing costs is still right.
+// No order at all is no rung of anything.
+func (w *Row) issueOnly(metric string) bool {
+	return metric == "issue" && w.Status() == record.Unsafe && w.Config("order") != "none"
+}
+
 // Split gives the ladder of a gap.
 func (l Ladder) Split(g *Gap) (*Split, error) {
 	if _, _, _, ok := g.Times(); !ok {
@@ -60,7 +66,7 @@ func (l Ladder) Split(g *Gap) (*Split, error) {
 		if w.Backend() != g.Floor.Backend() || !w.SamePlace(g.Floor) {
 			continue
 		}
-		if _, ok := w.Time(g.Metric); ok && w.Status() == record.OK {
+		if _, ok := w.Time(g.Metric); ok && (w.Status() == record.OK || w.issueOnly(g.Metric)) {
 			c.rows = append(c.rows, w)
 		}
 	}
@@ -217,7 +223,11 @@ func (c *climb) difference(from, to uint) string {
 	a, b := c.at(from), c.at(to)
 	x, _ := a.Time(c.g.Metric)
 	y, _ := b.Time(c.g.Metric)
-	return fmt.Sprintf("%s (%s) - %s (%s)", micro(y.Value), b.Source(), micro(x.Value), a.Source())
+	text := fmt.Sprintf("%s (%s) - %s (%s)", micro(y.Value), b.Source(), micro(x.Value), a.Source())
+	if b.Status() == record.Unsafe || a.Status() == record.Unsafe {
+		text += ", unsafe on this NIC: the time of issuing alone"
+	}
+	return text
 }
 
 // chain gives each toggle its difference in the order of the rungs, on top of the rungs before it, or alone where

@@ -335,3 +335,33 @@ choices:
 		}
 	}
 }
+
+// A floor row that is unsafe on this NIC is a rung in issue time, and in nothing else; it is never the start.
+func TestUnsafeRungs(t *testing.T) {
+	op := map[string]string{"op": "put", "size": "8"}
+	floor := synthetic(t, "minigda", "op", op, nil, 1, 0)
+	rung := synthetic(t, "minigda", "op", op, map[string]string{"order": "threadfence"}, 1, 0)
+	rung[0].Status, rung[0].Reason = record.Unsafe, "GPU scope, and a processor reads"
+	library := synthetic(t, "acme", "op", op, map[string]string{"order": "threadfence", "plant": "delay"}, 1, 0)
+	gaps, _ := newRun(floor, rung, library).Gaps([]*Library{acme()}, nil, nil)
+	for _, g := range gaps {
+		s, err := Ladder{}.Split(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.Metric != "issue" {
+			if len(s.Parts) != 0 || len(s.Missing) != 1 {
+				t.Errorf("%s: an unsafe row is a rung: %+v", g.Metric, s.Parts)
+			}
+			continue
+		}
+		if len(s.Parts) != 1 || s.Parts[0].Value != ToFemto(520e-9) || !strings.Contains(s.Parts[0].How, "unsafe on this NIC") {
+			t.Errorf("issue: %+v", s.Parts)
+		}
+	}
+	library[0].Status, library[0].Reason = record.Unsafe, "x"
+	gaps, unsplit := newRun(floor, library).Gaps([]*Library{acme()}, nil, nil)
+	if len(gaps) != 1 || gaps[0].Metric != "issue" || len(unsplit) != 2 || unsplit[0].Why != "the row is unsafe" {
+		t.Errorf("%d gaps of an unsafe library row, %+v not split", len(gaps), unsplit)
+	}
+}

@@ -124,6 +124,10 @@ func sorted(m map[string]string) []string {
 // two values, the fastest of equal ones. except is "backend.KEY" or "workload.AXIS".
 func series(rows []*Row, except, metric string, fits func(*Row) bool) []*Row {
 	groups := map[string][]*Row{}
+	keys := map[string][]string{}
+	for _, backend := range Floors {
+		keys[backend] = keysOf(rows, backend)
+	}
 	for _, w := range rows {
 		if !fits(w) {
 			continue
@@ -138,7 +142,7 @@ func series(rows []*Row, except, metric string, fits func(*Row) bool) []*Row {
 				key = append(key, k+"="+c.Axes[k])
 			}
 		}
-		for _, k := range keysOf(rows, c.Backend) {
+		for _, k := range keys[c.Backend] {
 			if "backend."+k != except {
 				key = append(key, k+"="+w.Config(k))
 			}
@@ -267,6 +271,9 @@ func orderCosts(rows []*Row) []Cost {
 	for k, w := range group {
 		if q, _ := w.Time("issue"); k != i && w.Config("order") != "none" {
 			how := fmt.Sprintf("issue %s (%s) - %s (%s, %s)", micro(q.Value), w.Source(), micro(from.Value), group[i].Config("order"), group[i].Source())
+			if w.Status() == record.Unsafe {
+				how += ", unsafe on this NIC"
+			}
 			out = append(out, Cost{unit, w.Config("order"), q.Sub(from), how, w})
 		}
 	}
