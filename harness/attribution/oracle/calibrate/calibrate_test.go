@@ -173,6 +173,38 @@ func TestScopes(t *testing.T) {
 	}
 }
 
+// Threads are predicted as far as they add up, 4 of 16 here.
+func TestLinear(t *testing.T) {
+	r := NewRecords()
+	for _, threads := range []int{1, 2, 4, 8, 16} {
+		for _, batch := range []int{1, 16} {
+			v := float64(threads) / (100e-9 + 400e-9/float64(batch))
+			if threads > 4 {
+				v *= 0.7
+			}
+			c := &record.Case{Workload: "rate", Backend: "minigda", NIC: "soft", Device: "host", Ranks: 2, Status: record.OK,
+				Axes:    map[string]string{"size": "8", "threads": fmt.Sprint(threads)},
+				Config:  map[string]string{"order": "gpu-fence", "sharing": "exclusive", "qps": fmt.Sprint(threads), "batch": fmt.Sprint(batch)},
+				Metrics: []record.Metric{{Name: "message_rate", P50: v}}}
+			if err := r.AddCase("a", c); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	res, err := r.Fit("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range res.Platform.Constants {
+		if k.Name == "wqe" && k.Valid["threads"] != "1..4" {
+			t.Errorf("wqe is valid for threads=%s, expected 1..4", k.Valid["threads"])
+		}
+	}
+	if got := value(res.Platform, "wqe", nil); !(math.Abs(got/100e-9-1) <= 1e-6) {
+		t.Errorf("wqe is %g, expected 100 ns", got)
+	}
+}
+
 // Round trips that the model does not describe do not take the rest along.
 func TestNoisyRoundTrips(t *testing.T) {
 	r := NewRecords()

@@ -77,6 +77,39 @@ func TestPipeline(t *testing.T) {
 	}
 }
 
+// A thread with two messages under way at most posts the third when the first is complete, not when it has landed; and
+// a WQE is sent when it has been fetched.
+func TestDepthAndFetch(t *testing.T) {
+	r := run(t, Config{Nodes: 2, NIC: NIC{Land: 1 * us, Done: 5 * us}, Post: Post{WQE: 1100 * ns, Batch: 1, Depth: 2}, Threads: flow(8, 3)})
+	if want := 1100*ns + 5*us + 1*us; r.Landed[1] != want {
+		t.Errorf("the third message landed at %d ps, expected %d", r.Landed[1], want)
+	}
+	r = run(t, Config{Nodes: 2, NIC: NIC{Fetch: 200 * ns, Land: 1 * us, Done: 5 * us}, Post: Post{WQE: 1100 * ns, Batch: 1, Depth: 1}, Threads: flow(8, 2)})
+	if want := 1100*ns + 200*ns + 5*us + 200*ns + 1*us; r.Landed[1] != want {
+		t.Errorf("the second message landed at %d ps, expected %d", r.Landed[1], want)
+	}
+}
+
+// A worker chains descriptors to one peer alone.
+func TestChains(t *testing.T) {
+	const n = 1000
+	program := func(run int32) []Segment {
+		var list []Segment
+		for i := int32(0); i < n/run; i++ {
+			list = append(list, Segment{Peer: 1 + i%2, Bytes: 8, Count: run})
+		}
+		return list
+	}
+	for run, want := range map[int32]float64{1: 384e-9, 2: (336e-9 + 2*48e-9) / 2, 4: (336e-9 + 4*48e-9) / 4} {
+		cfg := Config{Nodes: 3, Proxy: &Proxy{Enqueue: 1 * ns, Post: 336 * ns, WR: 48 * ns, Batch: 16, Workers: 1}, Threads: []Thread{{Program: program(run)}}}
+		r, err := Run(&cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		near(t, "time per message", r.End().Seconds()/n, want, 0.02)
+	}
+}
+
 // An M/D/1 queue waits rho D / 2 (1 - rho) on average.
 func TestRandomArrivals(t *testing.T) {
 	const n = 1000000
