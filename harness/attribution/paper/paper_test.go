@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -195,42 +196,41 @@ func TestProvenance(t *testing.T) {
 	}
 }
 
-// In-text figures, each by what it says.
+// What the text says beside the tables, and the tables that are lists, each figure by what it says.
 func TestTextFigures(t *testing.T) {
-	op := map[string]string{"op": "put", "size": "8"}
-	us := 1e-6
-	for _, f := range []figure{
-		{"P-IB", "text, latency", "op", op, nil, "minigda", "doorbell_to_cqe", 3.30 * us},
-		{"P-IB", "text, latency", "effect", op, map[string]string{"inline": "on"}, "minigda", "put_completion_saved", 0.61 * us},
-		{"P-IB", "text, latency", "effect", op, map[string]string{"transport": "dc"}, "minigda", "put_completion_added", 0.45 * us},
-		{"P-IB", "text, latency", "effect", op, map[string]string{"path": "ibgda", "order": "gpu-release"}, "nvshmem", "issue_saved", 0.16 * us},
-		{"P-GB200", "text, latency", "effect", op, map[string]string{"queue": "host"}, "minigda", "put_completion_saved", 0.86 * us},
-		{"P-IB", "Fig. 3", "effect", nil, nil, "minigda", "break_even_bytes", 92},
-		{"P-IB", "text, loaded round trips", "loaded", nil, map[string]string{"ring_mode": "shared"}, "miniproxy", "rtt", 2190 * us},
-		{"P-IB", "text, loaded round trips", "loaded", map[string]string{"background": "64", "paced": "no"}, map[string]string{"ring_mode": "private"}, "miniproxy", "rtt", 115 * us},
-		{"P-GB200", "text, loaded round trips", "loaded", nil, map[string]string{"ring_mode": "shared"}, "miniproxy", "rtt", 1401 * us},
-		{"P-GB200", "text, loaded round trips", "loaded", nil, map[string]string{"ring_mode": "private"}, "miniproxy", "rtt", 178 * us},
-		{"P-IB", "text, loaded round trips", "loaded", nil, map[string]string{"sharing": "shared"}, "uccl-ep", "rtt", 7570 * us},
-		{"P-IB", "text, loaded round trips", "loaded", nil, map[string]string{"sharing": "reserved"}, "uccl-ep", "rtt", 120 * us},
-		{"P-IB", "text, loaded round trips", "loaded", nil, map[string]string{"sharing": "shared"}, "mscclpp", "rtt", 50800 * us},
-		{"P-IB", "text, loaded round trips", "loaded", nil, map[string]string{"sharing": "reserved"}, "mscclpp", "rtt", 825 * us},
-		{"P-GB200", "Table 8", "op", op, map[string]string{"api": "public", "dci": "0", "dci_created": "153"}, "nvshmem", "put_completion", 94.88 * us},
-		{"P-GB200", "Table 8", "op", op, map[string]string{"api": "internal", "qps": "16"}, "nvshmem", "put_completion", 21.28 * us},
-		{"P-GB200", "Table 12", "goodput", map[string]string{"size": "4K"}, map[string]string{"path": "gdaki"}, "ncclgin", "goodput", 21.3e9},
-		{"P-GB200", "Table 12", "goodput", map[string]string{"size": "64K"}, map[string]string{"path": "proxy"}, "ncclgin", "goodput", 48.5e9},
-		{"P-IB", "Table 13", "rate", map[string]string{"threads": "8"}, map[string]string{"path": "gdaki"}, "ncclgin", "message_rate", 39.5e6},
-		{"P-GB200", "Table 13", "rate", map[string]string{"warmup": "1000"}, map[string]string{"syncwarp": "off"}, "ncclgin", "message_rate", 16.61e6},
-		{"P-IB", "Table 14", "caller", nil, map[string]string{"build": "inlined"}, "nvshmem", "registers_dormant", 98},
-		{"P-IB", "Table 14", "caller", nil, nil, "miniproxy", "waiting_loss", 0.268},
-		{"P-IB", "text, caller", "moe", nil, nil, "deepep", "combine_grid_sync", 0.93e-3},
-		{"P-H100", "Fig. 10, Tables 15, 16", "connections", map[string]string{"role": "both", "size": "256"}, nil, "minigda", "goodput", 20.65e9},
-		{"P-H100", "Fig. 10, Tables 15, 16", "connections", nil, nil, "minigda", "onset_active", 1350},
-		{"P-H100", "Fig. 10, Tables 15, 16", "connections", map[string]string{"active": "2976"}, map[string]string{"transport": "rc", "queue": "gpu"}, "minigda", "rate_kept", 0.41},
-		{"P-IB", "text, payload", "goodput", map[string]string{"cpu": "cold"}, map[string]string{"path": "ibrc"}, "nvshmem", "knee_bytes", 32768},
-	} {
+	for _, f := range textFigures() {
 		if values := f.find(committed(t, f.platform)); len(values) != 1 || math.Abs(values[0]-f.value) > 1e-9*f.value {
-			t.Errorf("%s: %s of %s %v: records say %v, the paper %g", f.table, f.metric, f.backend, f.config, values, f.value)
+			t.Errorf("%s %s: %s of %s %v %v: records say %v, the paper %g", f.platform, f.table, f.metric, f.backend, f.axes, f.config, values, f.value)
 		}
+	}
+}
+
+// No figure stands in the records that these tests do not hold against the paper.
+func TestEveryFigureIsChecked(t *testing.T) {
+	text, err := os.ReadFile("testdata/tables.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	figures := append(tableFigures(t, string(text)), textFigures()...)
+	s, err := Read(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, platform := range s.Names() {
+		for _, c := range committed(t, platform) {
+			for _, m := range c.Metrics {
+				n++
+				if !slices.ContainsFunc(figures, func(f figure) bool {
+					return f.platform == platform && f.metric == m.Name && len(f.find([]*record.Case{c})) == 1
+				}) {
+					t.Errorf("%s: %s of %s %v %v (%s) is held against nothing", platform, m.Name, c.Backend, c.Axes, c.Config, c.Facts["table"])
+				}
+			}
+		}
+	}
+	if n != len(figures) {
+		t.Errorf("%d figures in the records, %d in these tests", n, len(figures))
 	}
 }
 
@@ -283,7 +283,6 @@ func rowFigures(t *testing.T, title string, head, cells []string) []figure {
 		}
 		return v * unit
 	}
-	const us, mmsg = 1e-6, 1e6
 	op := map[string]string{"op": "put", "size": "8"}
 	with := func(m map[string]string, kv ...string) map[string]string {
 		out := map[string]string{}
