@@ -49,6 +49,7 @@ const (
 type Outcome struct {
 	*Row
 	Status     Status
+	Measured   bool // gic has a workload that measures it
 	Prediction *oracle.Prediction
 	Reason     string  // of Outside
 	Error      float64 // predicted / paper - 1, of HeldOut
@@ -61,10 +62,11 @@ const MissAbove = 0.15
 // Table is the outcome of all rows.
 type Table struct {
 	Outcomes []*Outcome
-	// Counts of rows, duplicates left out.
-	Constants, HeldOut, Outside, Reference int
-	Median, Largest                        float64 // of the errors' sizes; Largest without the misses
-	Misses                                 []*Outcome
+	// Counts of rows, duplicates left out. HeldOut and Outside are of experiments that gic has a workload for, the
+	// other two of those that it has none for.
+	Constants, HeldOut, Outside, ReferenceHeldOut, Reference int
+	Median, Largest                                          float64 // of the errors' sizes; Largest without the misses
+	Misses                                                   []*Outcome
 }
 
 // Run predicts every row from the platforms. measured says whether gic has a workload of that name.
@@ -80,9 +82,9 @@ func Run(rows []*Row, platforms map[string]*oracle.Platform, measured func(workl
 	t := &Table{}
 	var errors []float64
 	for _, r := range rows {
-		o := &Outcome{Row: r}
+		o := &Outcome{Row: r, Measured: measured(r.Workload)}
 		t.Outcomes = append(t.Outcomes, o)
-		o.judge(platforms[r.Platform], measured(r.Workload), constant[r.ID] || r.Same != "" && constant[r.Same])
+		o.judge(platforms[r.Platform], constant[r.ID] || r.Same != "" && constant[r.Same])
 		if r.Same != "" {
 			continue
 		}
@@ -94,7 +96,11 @@ func Run(rows []*Row, platforms map[string]*oracle.Platform, measured func(workl
 		case Reference:
 			t.Reference++
 		case HeldOut:
-			t.HeldOut++
+			if o.Measured {
+				t.HeldOut++
+			} else {
+				t.ReferenceHeldOut++
+			}
 			errors = append(errors, math.Abs(o.Error))
 			if math.Abs(o.Error) > MissAbove {
 				t.Misses = append(t.Misses, o)
@@ -111,13 +117,13 @@ func Run(rows []*Row, platforms map[string]*oracle.Platform, measured func(workl
 	return t
 }
 
-func (o *Outcome) judge(p *oracle.Platform, measured, constant bool) {
+func (o *Outcome) judge(p *oracle.Platform, constant bool) {
 	if constant {
 		o.Status = Constant
 		return
 	}
 	outside := Outside
-	if !measured {
+	if !o.Measured {
 		outside = Reference
 	}
 	if p == nil {

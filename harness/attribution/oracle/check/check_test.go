@@ -76,7 +76,7 @@ func TestPlatformFiles(t *testing.T) {
 func TestErrors(t *testing.T) {
 	tab := Run(readRows(t), embedded(t), measured)
 	if tab.HeldOut < tab.Outside {
-		t.Errorf("%d rows are held out and %d outside: at least half of what is no constant must be held out", tab.HeldOut, tab.Outside)
+		t.Errorf("%d rows of gic's workloads are held out and %d outside: at least half of what is no constant must be held out", tab.HeldOut, tab.Outside)
 	}
 	if tab.Median > 0.10 {
 		t.Errorf("median error is %.1f %%, at most 10 %% is allowed", 100*tab.Median)

@@ -203,8 +203,9 @@ func deriveGB200(d *deriver) {
 	d.absent("no CPU worker was timed on Grace alone; P-IB's are of a Xeon 6548Y+ in a stated clock state",
 		oracle.Absence{Name: "completion", For: ibrc}, oracle.Absence{Name: "completion", For: ginProxy}, oracle.Absence{Name: "post", For: miniproxy},
 		oracle.Absence{Name: "notice", For: ibrc}, oracle.Absence{Name: "notice", For: ginProxy})
-	d.as("stack_rate", merge(miniproxy, sel{"workers": "8", "batch": "16"}), "Mmsg/s", "", small, "P-GB200|text, proxies|miniproxy workers=8|message_rate")
-	d.as("stack_rate", ibgda, "Mmsg/s", "its best there", small, "P-GB200|text, proxies|nvshmem path=ibgda|message_rate")
+	best := merge(small, valid{"threads": "saturating"})
+	d.as("stack_rate", miniproxy, "Mmsg/s", "its best there", merge(best, valid{"workers": "8", "batch": "16"}), "P-GB200|text, proxies|miniproxy workers=8|message_rate")
+	d.as("stack_rate", ibgda, "Mmsg/s", "its best there", best, "P-GB200|text, proxies|nvshmem path=ibgda|message_rate")
 	wire(d, "P-GB200|Table 2||link")
 }
 

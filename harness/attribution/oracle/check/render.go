@@ -19,9 +19,10 @@ import (
 func (t *Table) Render(out io.Writer, width int) error {
 	w := bufio.NewWriter(out)
 	line := func(s string) { fmt.Fprintln(w, wrap(s, width)) }
-	line(fmt.Sprintf("%d figures: %d give constants, %d are held out, %d are outside the constants' validity, %d are reference rows of experiments that gic has no workload for, and of those no prediction; %d more are second prints of one of them.",
-		len(t.Outcomes), t.Constants, t.HeldOut, t.Outside, t.Reference, len(t.Outcomes)-t.Constants-t.HeldOut-t.Outside-t.Reference))
-	line(fmt.Sprintf("held out: median error %.1f %%, largest %.1f %% but for %d misses of more than %.0f %%", 100*t.Median, 100*t.Largest, len(t.Misses), 100*MissAbove))
+	counted := t.Constants + t.HeldOut + t.Outside + t.ReferenceHeldOut + t.Reference
+	line(fmt.Sprintf("%d figures, %d of them second prints. %d give constants. Of the others that gic has a workload for, %d are held out and %d are outside the constants' validity; of experiments that it has none for (reference rows), %d are held out and %d have no prediction.",
+		len(t.Outcomes), len(t.Outcomes)-counted, t.Constants, t.HeldOut, t.Outside, t.ReferenceHeldOut, t.Reference))
+	line(fmt.Sprintf("all held out: median error %.1f %%, largest %.1f %% but for %d misses of more than %.0f %%", 100*t.Median, 100*t.Largest, len(t.Misses), 100*MissAbove))
 	for _, o := range t.Misses {
 		cause := o.Cause
 		if cause == "" {

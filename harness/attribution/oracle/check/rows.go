@@ -157,6 +157,12 @@ type caption struct {
 var captions = []caption{
 	{table: "Table 3", key: "cpu", value: "cold", proxies: true, why: "its figures are those of the cold columns of Table 9"},
 	{table: "Fig. 10", key: "burst", value: "32", pattern: "pairs", why: "32 writes per connection visit unless varied"},
+	{table: "text, proxies", backend: "nvshmem", key: "threads", value: "saturating", why: "the figure is a ceiling"},
+	{table: "text, proxies", backend: "miniproxy", key: "threads", value: "saturating", why: "the figure is a ceiling"},
+	{table: "Table 12", backend: "nvshmem", key: "threads", value: "saturating", why: "the table is of the best goodput"},
+	{table: "Table 12", backend: "miniproxy", key: "threads", value: "saturating", why: "the table is of the best goodput"},
+	{table: "Table 12", backend: "miniproxy", key: "workers", value: "8", why: "the one configuration of mini-proxy on P-GB200 in the paper"},
+	{table: "Table 12", backend: "miniproxy", key: "batch", value: "16", why: "the same"},
 	{table: "Table 13", backend: "nvshmem", key: "threads", value: "saturating", why: "the table is of ceilings"},
 	{table: "text, payload", backend: "minigda", key: "threads", value: "saturating", why: "the sweep is of the best goodput"},
 	{table: "text, rate", backend: "minigda", key: "threads", value: "saturating", why: "the figures are ceilings"},
