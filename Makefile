@@ -169,7 +169,7 @@ $(softnic_gpu_programs): $(B)/cuda/test/softnic_%: $(B)/cuda/softnic/%.o $(gpu_e
 # device archive and needs its host library, and a transport for that library. The wheel is in .deps, or on the machine.
 NVSHMEM_HOME ?= $(firstword $(wildcard .deps/cuda/nvidia/nvshmem) \
 	$(shell python3 -c 'import nvidia.nvshmem as n; print(n.__path__[0])' 2>/dev/null))
-nvshmem_kernels := $(foreach w,op conform,$(w)-1 $(w)-2 $(w)-3) $(foreach w,stream alltoall moe,$(w)-1)
+nvshmem_kernels := $(foreach w,op conform,$(w)-1 $(w)-2 $(w)-3) $(foreach w,stream alltoall moe protocol,$(w)-1)
 nvshmem_cuda := $(nvshmem_kernels:%=$(B)/cuda/nvshmem_%.o) $(B)/cuda/nvshmem_created.o
 nvshmem_parts := $(B)/cuda/libnvshmem.so $(B)/cuda/gic_nvshmem.so $(B)/cuda/nvshmem_transport_ibgda.so.3
 NVSHMEM_INCLUDES = -isystem $(NVSHMEM_HOME)/include -isystem $(CUDA_HOME)/include
@@ -187,6 +187,7 @@ $(B)/cuda/nvshmem.o: backends/nvshmem/nvshmem.cu
 $(B)/cuda/nvshmem_%.o: backends/nvshmem/%.cc
 	$(need_nvshmem)
 	$(CXX) $(ALL_CXXFLAGS) -DGIC_CUDA_PLUGIN $(NVSHMEM_INCLUDES) $(DEPS) -c $< -o $@
+$(B)/san/backends/nvshmem/transport_test.o: ALL_CXXFLAGS += $(if $(NVSHMEM_HOME),$(NVSHMEM_INCLUDES))
 define nvshmem_kernel_rule
 $(B)/cuda/nvshmem_$(1).o: backends/nvshmem/nvshmem_cuda.cu
 	$$(need_nvshmem)

@@ -42,6 +42,12 @@ func newRound(n int) *round { return &round{parts: make([][]byte, n), done: make
 func (h *Hub) Rank(rank int) backends.Comm { return hubRank{h, rank} }
 
 func (h *Hub) gather(ctx context.Context, rank int, mine []byte) ([][]byte, error) {
+	canceled := fmt.Errorf("a rank failed: %w", backends.ErrCanceled)
+	select {
+	case <-h.broken: // for all ranks alike: the last to come must not find the others' parts and go on alone
+		return nil, canceled
+	default:
+	}
 	h.mu.Lock()
 	r := h.next
 	r.parts[rank] = append([]byte{}, mine...)
@@ -54,7 +60,7 @@ func (h *Hub) gather(ctx context.Context, rank int, mine []byte) ([][]byte, erro
 	case <-r.done:
 		return r.parts, nil
 	case <-h.broken:
-		return nil, fmt.Errorf("a rank failed: %w", backends.ErrCanceled)
+		return nil, canceled
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -7,7 +7,7 @@
 //                  signals=fenced puts in front when there were puts since the last one; it waits for the completion of
 //                  all queue pairs. signals=queue leaves it out: an agent's puts and signals to one PE go through one
 //                  queue pair, which works in order. Nothing promises that, NVSHMEM's own put_signal relies on it.
-//   put_signal     nvshmem_putmem_signal_nbi(ADD): the signal is behind its own payload; strong under the same rule
+//   put_signal     nvshmem_putmem_signal_nbi(ADD): weak, the signal is behind its own payload
 //   notify         8 bytes: nvshmem_uint64_p; more: put_signal adding 1, since ADD takes one block and SET three
 //   wait           nvshmem_uint64_test(GE) until it is true: nvshmem_signal_wait_until has no deadline
 //   get, fetch_add nvshmem_getmem_nbi, nvshmem_uint64_atomic_fetch_add (blocking)
@@ -40,7 +40,7 @@ struct nvshmem_shared {
 #include <nvshmem.h>
 #include <nvshmemx.h>
 
-// Where the library's code is compiled into the kernel, put alone is inlined at its calls (issue times are its):
+// Where the library's code is compiled into the kernel, puts alone are inlined at their calls (issue times are theirs):
 // some hundred lines at each call of everything would take ptxas half an hour.
 #if defined(NVSHMEM_ENABLE_ALL_DEVICE_INLINING)
 #define NVSHMEM_OUTLINED __device__ __noinline__
@@ -69,7 +69,7 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
             nvshmem_putmem_nbi(at(dst), at(src), bytes, (int)peer);
         return gic::OK;
     }
-    template <class F> NVSHMEM_OUTLINED int put_each(uint32_t peer, uint32_t n, F message) {
+    template <class F> GIC_DEVICE int put_each(uint32_t peer, uint32_t n, F message) {
         puts_ = true;
         if (lane_ < n) {
             const gic::Message m = message(lane_);
@@ -98,7 +98,6 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
     }
     NVSHMEM_OUTLINED int put_signal(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes, uint64_t sig,
                                     uint64_t add) {
-        order_signal();
         put_signal_add(peer, dst, src, bytes, sig, add);
         return gic::OK;
     }

@@ -31,7 +31,6 @@ int check_version(const std::string &path, gic::Version v) {
 // What open() works with, found by find(); once per process.
 struct {
     void *library = nullptr; // libnvshmem_host, never closed
-    std::string path;
     gic::Version version{};
     const struct gic_backend *session = nullptr; // of gic_nvshmem.so
 } loaded;
@@ -60,9 +59,6 @@ int find_nvshmem() {
     tell(&v.major, &v.minor, &v.patch);
     if (int rc = check_version(path, v))
         return rc;
-    char *real = realpath(path.c_str(), nullptr);
-    loaded.path = real ? real : path; // the loader's own search gives no path
-    free(real);
     loaded.library = lib;
     loaded.version = v;
     return 0;
@@ -155,8 +151,8 @@ int facts(struct gic_session *s, const struct gic_kv **facts_p, uint32_t *count_
     return gic::guarded([&] {
         for (uint32_t i = 0; i < n; i++)
             all.set(list[i].key, std::string(list[i].value));
-        all.set("library.nvshmem.version", loaded.version.text());
-        all.set("library.nvshmem.path", loaded.path);
+        all.set("nvshmem.version",
+                loaded.version.text()); // as it says itself; where it lies the loader knows
         if (forced())
             all.set("nvshmem.forced", std::string("yes"));
         all.publish(facts_p, count_p);

@@ -68,6 +68,14 @@ inline int check_keys(const struct gic_open *open) {
         return gic::fail(-ENOTSUP, "path=ibgda needs a NIC: --nic soft");
     if (!nic && soft)
         return gic::fail(-ENOTSUP, "path=p2p uses no NIC: --nic none");
+    if (nic)
+        for (const char *key : {"engine", "doorbell"}) {
+            const char *value = gic::kv_find(open->nic_config, open->nic_config_count, key);
+            if (value && strcmp(value, "gpu") == 0)
+                return gic::fail(
+                    -ENOTSUP, "%s=gpu: NVSHMEM's queues are served by engine=cpu from host memory alone yet",
+                    key);
+        }
     const uint32_t depth = c.u32("depth");
     if (depth & (depth - 1))
         return gic::fail(-EINVAL, "depth=%u: want a power of two", depth);

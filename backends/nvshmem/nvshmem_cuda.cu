@@ -1,6 +1,6 @@
 // One workload on NVSHMEM's handles as CUDA kernels. The build compiles this for each GIC_WORKLOAD and GIC_PART, so
-// that they compile beside each other: part 1 the public API over libnvshmem_device.a, by threads and by warps; parts 2
-// and 3 what NVSHMEM compiles into the kernel, the public API and the level below it, for the workloads that time it.
+// that they compile beside each other: part 1 calls the API, whose code is in libnvshmem_device.a; parts 2 and 3 have it
+// compiled into the kernel, the API and the level below it.
 #if GIC_PART != 1
 #define NVSHMEM_ENABLE_ALL_DEVICE_INLINING
 #endif
@@ -8,7 +8,11 @@
 #include <nvshmemx.h>
 
 #include "backends/abi/kernel.cuh"
+
+#define GIC_JOIN_(a, b) a##b
+#define GIC_JOIN(a, b) GIC_JOIN_(a, b)
 #include "backends/nvshmem/handle.cuh"
+#include "backends/nvshmem/protocol.cuh"
 
 #include "workloads/alltoall/alltoall.cuh"
 #include "workloads/conform/conform.cuh"
@@ -16,8 +20,6 @@
 #include "workloads/op/op.cuh"
 #include "workloads/stream/stream.cuh"
 
-#define GIC_JOIN_(a, b) a##b
-#define GIC_JOIN(a, b) GIC_JOIN_(a, b)
 using workload = GIC_JOIN(GIC_WORKLOAD, _workload);
 
 #define GIC_KERNEL(level, lanes)                                                                             \

@@ -6,6 +6,7 @@
 #include "backends/nvshmem/created.h"
 #include "backends/nvshmem/handle.cuh"
 #include "backends/nvshmem/nvshmem.h"
+#include "backends/nvshmem/protocol.cuh"
 #include "backends/nvshmem/transport.h"
 
 #include "workloads/alltoall/alltoall.cuh"
@@ -26,7 +27,7 @@
 namespace {
 
 using Served = gic::Workloads<op_workload, rate_workload, goodput_workload, alltoall_workload, moe_workload,
-                              conform_workload>;
+                              conform_workload, protocol_workload>;
 
 } // namespace
 
@@ -44,6 +45,7 @@ struct gic_session {
     const struct gic_nvshmem_transport *transport = nullptr; // prepared
     bool initialised = false;                                // NVSHMEM is
     bool broken = false;                                     // a run failed: NVSHMEM goes on from no error
+    bool unclean = false;                                    // some call failed
     int heap_lock = -1;
     nvshmem_created created{};
     uint8_t *window = nullptr;
@@ -190,13 +192,14 @@ int init_nvshmem(gic_session *s) {
 void finalize_nvshmem(gic_session *s) {
     if (!s->initialised)
         return;
-    // Its barrier is over the NIC: with one rank broken it would not end. The process ends soon, and the job with it.
+    // Its barrier ends when all ranks come to it, and it goes over the NIC. Where anything has failed the process ends
+    // soon, and the job with it; which ranks an exchange still reaches then, nobody knows.
     std::vector<uint8_t> all(s->nranks);
-    const uint8_t mine = s->broken;
+    const uint8_t mine = s->unclean;
     if (gather(s, &mine, all.data(), 1, "the end") != 0)
         return;
-    for (uint8_t broken : all)
-        if (broken)
+    for (uint8_t unclean : all)
+        if (unclean)
             return;
     if (s->window)
         nvshmem_free(s->window);
@@ -250,7 +253,7 @@ int open_session(const struct gic_open *open, struct gic_session **session_p) {
         s->timeout_ns = open->timeout_ns;
         if (int rc = start(s.get(), open)) {
             const std::string said = gic::error_text();
-            s->broken = true;
+            s->unclean = true;
             close_session(s.release());
             return gic::fail(rc, "%s", said.c_str());
         }
@@ -296,7 +299,9 @@ int window(struct gic_session *s, uint64_t bytes) {
             const std::vector<uint8_t> zeros(bytes);
             rc = s->gpu->upload(s->window, zeros.data(), bytes);
         }
-        return agree(s, rc ? rc : check_path(s), "make the window");
+        rc = agree(s, rc ? rc : check_path(s), "make the window");
+        s->unclean |= rc != 0;
+        return rc;
     });
 }
 
@@ -374,7 +379,7 @@ template <class W> struct OnLevel {
                 return go<nvshmem_level::INTERNAL, 1>();
         }
         if (s->level != nvshmem_level::PUBLIC)
-            return gic::fail(-ENOTSUP, "%s: want level=public; the others are built for op", W::name);
+            return gic::fail(-ENOTSUP, "%s is not built for this level: want level=public", W::name);
         return s->lanes == 32 ? go<nvshmem_level::PUBLIC, 32>() : go<nvshmem_level::PUBLIC, 1>();
     }
 };
@@ -390,6 +395,7 @@ int run(struct gic_session *s, const struct gic_run *run, struct gic_result *res
         int rc = Served::dispatch(run->workload, OnWorkload{s, run});
         if (rc == 0)
             s->results.publish(result_p);
+        s->unclean |= rc != 0;
         return rc;
     });
 }

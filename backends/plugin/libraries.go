@@ -21,7 +21,7 @@ type Library struct {
 }
 
 // stacks are the libraries whose identity a record needs: what else is mapped does not move a number.
-var stacks = regexp.MustCompile(`^(libnccl|libnvshmem|nvshmem_(transport|bootstrap)_|libcudart|libcuda\.so|libibverbs\.so|libmlx5\.so|libgdrapi|libdeep_?ep|deep_ep)`)
+var stacks = regexp.MustCompile(`^(gic_nvshmem\.so|libnccl|libnvshmem|nvshmem_(transport|bootstrap)_|libcudart|libcuda\.so|libibverbs\.so|libmlx5\.so|libgdrapi|libdeep_?ep|deep_ep)`)
 
 // Loaded lists the plugins and the communication and CUDA libraries mapped into this process, by path. Call it
 // after Open: stacks load their libraries as late as they can.

@@ -33,6 +33,7 @@ func TestMapped(t *testing.T) {
 		line("/gone/libibverbs.so.1 (deleted)"),
 		line("/usr/lib/x86_64-linux-gnu/libc.so.6"),
 		line("/some where/libmine.so"),
+		line("/some where/gic_nvshmem.so"), // what a plugin has loaded beside itself
 		"7f0000000000-7f0000001000 rw-p 00000000 00:00 0",
 	}, "\n")
 	got, err := mapped(strings.NewReader(maps), map[string]string{"/some where/libmine.so": "0.1"})
@@ -47,7 +48,7 @@ func TestMapped(t *testing.T) {
 		}
 	}
 	want := map[string]string{"libnccl": "2.28.9", "libnvshmem_host": "3.4.5", "libcuda": "580.95.05",
-		"libmlx5": "1.24.44.0", "libibverbs": "1", "libmine": "0.1"}
+		"libmlx5": "1.24.44.0", "libibverbs": "1", "libmine": "0.1", "gic_nvshmem": ""}
 	if d := cmp.Diff(want, versions); d != "" {
 		t.Errorf("versions (-want +got):\n%s", d)
 	}
