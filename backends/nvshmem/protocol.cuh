@@ -14,10 +14,28 @@ struct protocol_workload {
     X(put_warp)                                                                                              \
     X(put_each_warp)                                                                                         \
     X(p)                                                                                                     \
-    X(p_warp) X(g) X(get) X(put_signal_add) X(put_signal_set) X(signal_add) X(signal_set) X(atomic_add)      \
-        X(atomic_inc) X(atomic_set) X(atomic_and) X(atomic_or) X(atomic_xor) X(atomic_swap)                  \
-            X(atomic_compare_swap) X(atomic_fetch) X(atomic_fetch_add) X(atomic_fetch_and) X(atomic_add_32)  \
-                X(atomic_swap_32) X(fence) X(quiet)
+    X(p_warp)                                                                                                \
+    X(g)                                                                                                     \
+    X(get)                                                                                                   \
+    X(put_signal_add)                                                                                        \
+    X(put_signal_set)                                                                                        \
+    X(signal_add)                                                                                            \
+    X(signal_set)                                                                                            \
+    X(atomic_add)                                                                                            \
+    X(atomic_inc)                                                                                            \
+    X(atomic_set)                                                                                            \
+    X(atomic_and)                                                                                            \
+    X(atomic_or)                                                                                             \
+    X(atomic_xor)                                                                                            \
+    X(atomic_swap)                                                                                           \
+    X(atomic_compare_swap)                                                                                   \
+    X(atomic_fetch)                                                                                          \
+    X(atomic_fetch_add)                                                                                      \
+    X(atomic_fetch_and)                                                                                      \
+    X(atomic_add_32)                                                                                         \
+    X(atomic_swap_32)                                                                                        \
+    X(fence)                                                                                                 \
+    X(quiet)
     enum Call : uint32_t {
 #define X(name) CALL_##name,
         GIC_PROTOCOL_CALLS(X)
