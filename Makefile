@@ -118,7 +118,8 @@ endef
 # A floor's plugin with CUDA serves device=host too. Everything but the kernels is compiled by the host compiler; a
 # kernel is one workload on one type of handle, a few to an object (GIC_PART), so that make -j spreads them.
 floors := minigda miniproxy
-minigda_kernels := op-1 op-2 op-3 op-4 op-5 caller-1 caller-2 caller-7 $(foreach w,stream alltoall moe conform,$(w)-1 $(w)-2 $(w)-6)
+minigda_kernels := $(foreach p,1 2 3 4 5,op-$(p)) $(foreach p,1 2 5 8,stream-$(p)) caller-1 caller-2 caller-7 \
+	$(foreach w,alltoall moe conform,$(w)-1 $(w)-2 $(w)-6) conform-9
 miniproxy_kernels := op-1 caller-7 stream-1 alltoall-1 moe-1 conform-1
 cuda_kernels = $($(1)_kernels:%=$(B)/cuda/$(1)_%.o)
 cuda_plugins := $(floors:%=$(B)/cuda/lib%.so)

@@ -10,12 +10,19 @@ uint32_t wqe_blocks(const gda_attr &a) { // of the largest WQE
     return a.inline_max > GDA_INLINE_ONE_BLOCK ? mlx5_ds_blocks(mlx5_inline_ds(2, a.inline_max)) : 1;
 }
 
+uint32_t lanes_of(const gda_attr &a) {
+    return !gda_lanes(a.sharing) ? 1 : a.lanes ? a.lanes : (uint32_t)GDA_LANES;
+}
+
+// Kernels post while the NIC is held, and it serves the queues only while one waits for it.
+bool holds(const gda_attr &a) { return a.order == gda_order::none || a.hold || gda_bare(a.sharing); }
+
 // Blocks a queue needs so that a full one always holds an announced, signaled WQE, for make_room() never rings:
 // the batch being filled, what each sharer may post without asking for a CQE, the post that waits (a WQE and a
 // signal behind it, or a group), and the last completed WQE's blocks behind its first.
 uint64_t depth_needed(const gda_attr &a, uint32_t sharers) {
     const uint64_t blocks = wqe_blocks(a);
-    const uint64_t post = a.sharing == gda_sharing::warp ? (uint64_t)GDA_LANES : blocks + 1;
+    const uint64_t post = gda_lanes(a.sharing) ? lanes_of(a) : blocks + 1;
     return (a.batch + (uint64_t)sharers * (a.signal_every - 1)) * blocks + post + blocks;
 }
 
@@ -85,7 +92,7 @@ void *monitor_main(void *arg) {
 }
 
 int start_monitor(gda *g) {
-    if (g->attr.order != gda_order::none || g->fabric->clock != SOFTNIC_REAL)
+    if (!holds(g->attr) || g->fabric->clock != SOFTNIC_REAL)
         return 0;
     softnic_hold(g->fabric->nic);
     g->gate->want = 0;
@@ -204,7 +211,7 @@ int lay_out(gda *g) {
         q.mask = qps[i].depth - 1;
         q.by_value = g->attr.inline_max >= 8;
     }
-    return g->attr.sharing == gda_sharing::exclusive ? make_cursors(g, g->attr.qps) : 0;
+    return gda_exclusive(g->attr.sharing) ? make_cursors(g, g->attr.qps) : 0;
 }
 
 } // namespace
@@ -215,6 +222,13 @@ int gda_check(const gda_attr *a) {
     if (a->inline_max > GDA_INLINE_MAX)
         return gic::fail(-EINVAL, "inline limit %u: a WQE holds at most %d bytes", a->inline_max,
                          GDA_INLINE_MAX);
+    if (gda_bare(a->sharing) && ((a->batch & (a->batch - 1)) || a->signal_every != 1))
+        return gic::fail(-EINVAL, "bare posting with batch=%u, signal_every=%u: want a power of two, and 1",
+                         a->batch, a->signal_every);
+    if ((gda_bare(a->sharing) || a->sharing == gda_sharing::spare) && a->scope != gda_scope::qp)
+        return gic::fail(-EINVAL,
+                         "an agent that posts bare, or keeps its state in memory, completes its own queue: "
+                         "want scope=qp");
     const uint64_t needed = depth_needed(*a, 1);
     if (needed > a->depth)
         return gic::fail(
@@ -267,7 +281,7 @@ int gda_begin(gda *g, uint32_t agents) {
     const gda_attr &a = g->attr;
     if (!g->fabric->window)
         return gic::fail(-EINVAL, "run before window");
-    if (a.sharing == gda_sharing::exclusive && agents > a.qps)
+    if (gda_exclusive(a.sharing) && agents > a.qps)
         return gic::fail(
             -ENOTSUP,
             "sharing=exclusive: %u device threads but qps=%u per peer; give each its own or share "
@@ -287,7 +301,7 @@ int gda_begin(gda *g, uint32_t agents) {
     if (int rc = upload(g))
         return rc;
     g->agents = agents;
-    if (a.order == gda_order::none) // held: the monitor lets the NIC go on
+    if (holds(a)) // the monitor lets the NIC go on
         return start_monitor(g);
     return gda_fabric_begin(g->fabric);
 }
@@ -323,7 +337,7 @@ void gda_fill(const gda *g, gda_shared *h) {
     h->window = g->fabric->window;
     const gic::Gpu *gpu = g->fabric->gpu.get();
     h->env = gic::Env{gpu ? gpu->stop_word() : g->stop, g->timeout_ns};
-    h->lanes = a.sharing == gda_sharing::warp ? (uint32_t)GDA_LANES : 1;
+    h->lanes = lanes_of(a);
     h->window_key = g->fabric->window_key;
     h->landing_key = g->landing_key;
     const uint32_t inline_one =
@@ -334,7 +348,7 @@ void gda_fill(const gda *g, gda_shared *h) {
     h->queues = g->device_queues;
     h->cursors = g->device_cursors;
     h->landings = g->landings;
-    h->gate = a.order == gda_order::none && g->fabric->clock == SOFTNIC_REAL ? g->gate : nullptr;
+    h->gate = holds(a) && g->fabric->clock == SOFTNIC_REAL ? g->gate : nullptr;
 }
 
 const char *gda_order_host(gda_order order) {
@@ -398,17 +412,21 @@ void gda_facts(const gda *g, gic::Facts *facts) {
     facts->set("order", order_name(g->attr.order));
     if (g->attr.order == gda_order::none)
         facts->set("unsafe", "order=none");
+    if (gda_bare(g->attr.sharing))
+        facts->set("unsafe", "bare=on: nothing checks that a slot is free");
+    facts->set("lanes", lanes_of(g->attr));
+    facts->set("hold", std::string(holds(g->attr) ? "on" : "off"));
     facts->set("inline_max", g->attr.inline_max);
     if (g->agents) {
         facts->set("agents", g->agents);
         const uint32_t agents = g->fabric->gpu ? 1 : g->agents; // one thread waits for the kernel
-        facts->set("runnable_threads", agents + g->fabric->workers + (g->attr.order == gda_order::none));
+        facts->set("runnable_threads", agents + g->fabric->workers + holds(g->attr));
     }
 }
 
 void gda_counters(const gda *g, gic::Counters *counters) {
     gda_fabric_counters(g->fabric, counters);
-    const bool exclusive = g->attr.sharing == gda_sharing::exclusive;
+    const bool exclusive = gda_exclusive(g->attr.sharing);
     uint64_t doorbells = 0, slot_waits = g->slot_waits;
     for (size_t i = 0; i < g->fabric->qps.size(); i++)
         doorbells += g->queues[i].doorbells;

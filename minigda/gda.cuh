@@ -25,10 +25,14 @@
 #define MINIGDA_GDA_CUH
 
 #include "minigda/gda_post.cuh"
+#include "minigda/gda_spare.cuh"
 
 template <gda_order O, gda_sharing S> class gda_agent;
 
 template <gda_order O, gda_sharing S> struct gda_handle : gda_shared { using Agent = gda_agent<O, S>; };
+template <gda_order O> struct gda_handle<O, gda_sharing::spare> : gda_shared {
+    using Agent = gda_spare_agent<O>;
+};
 
 template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     using base = gda_poster<O, S>;

@@ -17,6 +17,8 @@ struct gda_attr {
     uint32_t qps, batch, signal_every, depth; // qps per peer; depth: power of two, 64..32768
     uint32_t inline_max;                      // 0: nothing goes inline
     bool inline_only;                         // refuse what does not fit instead of pointing to it
+    uint32_t lanes;                           // of an agent that has some (gda_lanes); 0: a warp's
+    bool hold;                                // the NIC looks at the queues only while an agent waits for it
 };
 
 struct gda {
@@ -75,39 +77,63 @@ template <gda_order O, gda_sharing S> gda_handle<O, S> gda_handle_of(const struc
     return h;
 }
 
-// Calls f.template operator()<O, S>() for the choices in `attr`. One type per rung under exclusive sharing, the
-// minimal path; one per way of sharing otherwise. `by_rung` false: one type for all rungs there too, for kernels
-// in which a branch per announcement is nothing, or that a compiler should not build seven times.
-template <class F> int gda_dispatch(const struct gda_attr &attr, F f, bool by_rung = true) {
+// What types of handle an F of gda_dispatch takes: its own `has`, otherwise a type per rung where queues are exclusive
+// (the minimal path) and one for all rungs where agents share them.
+template <class F, gda_order O, gda_sharing S, class = void> struct gda_takes {
+    static constexpr bool value = gda_exclusive(S) == (O != gda_order::runtime);
+};
+template <class F, gda_order O, gda_sharing S>
+struct gda_takes<F, O, S, std::enable_if_t<F::template has<O, S> || true>> {
+    static constexpr bool value = F::template has<O, S>;
+};
+template <gda_order O, gda_sharing S, class F> int gda_dispatch_as(F &f) {
+    if constexpr (gda_takes<F, O, S>::value)
+        return f.template operator()<O, S>();
+    else if constexpr (gda_takes<F, gda_order::runtime, S>::value)
+        return f.template operator()<gda_order::runtime, S>();
+    else
+        return gic::fail(-ENOTSUP,
+                         "no kernel has been built that posts so (order, sharing, agent, state, bare) here");
+}
+template <gda_sharing S, class F> int gda_dispatch_order(gda_order order, F &f) {
     using o = gda_order;
-    switch (attr.sharing) {
-    case gda_sharing::lock:
-        return f.template operator()<o::runtime, gda_sharing::lock>();
-    case gda_sharing::handoff:
-        return f.template operator()<o::runtime, gda_sharing::handoff>();
-    case gda_sharing::warp:
-        return f.template operator()<o::runtime, gda_sharing::warp>();
-    default:
-        break;
-    }
-    constexpr gda_sharing own = gda_sharing::exclusive;
-    if (!by_rung)
-        return f.template operator()<o::runtime, own>();
-    switch (attr.order) {
+    switch (order) {
     case o::none:
-        return f.template operator()<o::none, own>();
+        return gda_dispatch_as<o::none, S>(f);
     case o::gpu_fence:
-        return f.template operator()<o::gpu_fence, own>();
+        return gda_dispatch_as<o::gpu_fence, S>(f);
     case o::gpu_fence_dbr:
-        return f.template operator()<o::gpu_fence_dbr, own>();
+        return gda_dispatch_as<o::gpu_fence_dbr, S>(f);
     case o::gpu_release:
-        return f.template operator()<o::gpu_release, own>();
+        return gda_dispatch_as<o::gpu_release, S>(f);
     case o::threadfence:
-        return f.template operator()<o::threadfence, own>();
+        return gda_dispatch_as<o::threadfence, S>(f);
     case o::sys_release:
-        return f.template operator()<o::sys_release, own>();
+        return gda_dispatch_as<o::sys_release, S>(f);
     default:
-        return f.template operator()<o::sys_fence, own>();
+        return gda_dispatch_as<o::sys_fence, S>(f);
+    }
+}
+// Calls f.template operator()<O, S>() for the choices in `attr`; O is `runtime` where F has no type for the rung.
+template <class F> int gda_dispatch(const struct gda_attr &attr, F f) {
+    using s = gda_sharing;
+    switch (attr.sharing) {
+    case s::lock:
+        return gda_dispatch_order<s::lock>(attr.order, f);
+    case s::handoff:
+        return gda_dispatch_order<s::handoff>(attr.order, f);
+    case s::warp:
+        return gda_dispatch_order<s::warp>(attr.order, f);
+    case s::group:
+        return gda_dispatch_order<s::group>(attr.order, f);
+    case s::spare:
+        return gda_dispatch_order<s::spare>(attr.order, f);
+    case s::bare:
+        return gda_dispatch_order<s::bare>(attr.order, f);
+    case s::bare_group:
+        return gda_dispatch_order<s::bare_group>(attr.order, f);
+    default:
+        return gda_dispatch_order<s::exclusive>(attr.order, f);
     }
 }
 

@@ -73,7 +73,7 @@ struct Count {
         const auto h = gda_handle_of<O, S>(rig.g[0]);
         const gic::Self self{0, 1, 0, h.lanes};
         { // an agent writes its counts back when it goes
-            gda_agent<O, S> agent(h, self);
+            typename gda_handle<O, S>::Agent agent(h, self);
             for (uint32_t i = 0; i < n; i++)
                 MUST(agent.put(1, 8 * i, 8 * i, 8));
             MUST(stepping(rig, [&] { return agent.flush(1); }));
@@ -82,10 +82,10 @@ struct Count {
         const uint64_t nop = n % every != 0;
         Want w{n, 0, nop, n / every + nop, ceil_div(n + nop, batch), n * 48ull + nop * 16, n * 8ull, 1};
         expect(rig, w, what + ": put");
-        if (S != gda_sharing::exclusive) // those count a batch on from where a flush cut in
+        if (!gda_exclusive(S)) // those count a batch on from where a flush cut in
             return 0;
         {
-            gda_agent<O, S> agent(h, self);
+            typename gda_handle<O, S>::Agent agent(h, self);
             for (uint32_t i = 0; i < n; i++)
                 MUST(agent.put_signal(1, 8 * i, 8 * i, 8, 8 * 1024, 1));
             MUST(stepping(rig, [&] { return agent.flush(1); }));
@@ -118,8 +118,8 @@ void check_formulas() {
                 gda_dispatch(a, Count{a, n});
             }
     for (uint32_t order = 0; order < (uint32_t)gda_order::runtime; order++)
-        for (uint32_t sharing = 0; sharing < 4; sharing++)
-            for (uint32_t scope = 0; scope < 3; scope++) {
+        for (uint32_t sharing = 0; sharing < (uint32_t)gda_sharing::bare; sharing++)
+            for (uint32_t scope = 0; scope < (sharing == (uint32_t)gda_sharing::spare ? 1 : 3); scope++) {
                 gda_attr a = defaults();
                 a.depth = 256;
                 a.batch = 4;
@@ -358,7 +358,7 @@ void check_trace() {
 }
 
 template <gda_sharing S> constexpr gda_order order_of() {
-    return S == gda_sharing::exclusive ? gda_order::gpu_fence : gda_order::runtime;
+    return gda_exclusive(S) ? gda_order::gpu_fence : gda_order::runtime;
 }
 
 // Every place where a device thread can wait, with nobody to end the wait.
@@ -368,12 +368,14 @@ template <gda_sharing S> void check_spins() {
             gda_attr a = defaults();
             a.sharing = S;
             a.qps = 2;
+            if (spot == 6 && S == gda_sharing::spare)
+                continue;
             a.scope = spot == 6 ? gda_scope::peer : gda_scope::qp;
             const uint64_t timeout = status == gic::ERR_TIMEOUT ? 2000000 : 60000000000ull;
             Rig rig(1, a, SOFTNIC_VIRTUAL, window_bytes, {}, timeout);
             MUST(gda_begin(rig.g[0], 2));
             const auto h = gda_handle_of<order_of<S>(), S>(rig.g[0]);
-            using A = gda_agent<order_of<S>(), S>;
+            using A = typename gda_handle<order_of<S>(), S>::Agent;
             auto own = std::make_unique<A>(h, gic::Self{0, 2, 0, h.lanes});
             A &agent = *own, other(h, gic::Self{1, 2, 0, h.lanes});
             if (spot == 6)
@@ -403,7 +405,7 @@ template <gda_sharing S> void check_spins() {
                 got = agent.quiet();
                 break;
             case 5: // the lock's holder never lets go
-                if (S == gda_sharing::exclusive)
+                if (gda_exclusive(S))
                     continue;
                 q.lock = 1;
                 got = agent.put(0, 0, 8, 8);
@@ -439,5 +441,7 @@ int main() {
     check_spins<gda_sharing::lock>();
     check_spins<gda_sharing::handoff>();
     check_spins<gda_sharing::warp>();
+    check_spins<gda_sharing::group>();
+    check_spins<gda_sharing::spare>();
     return failures() != 0;
 }

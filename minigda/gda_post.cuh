@@ -18,8 +18,8 @@ struct gda_shared {
     uint32_t lanes;
     uint32_t window_key, landing_key;
     gda_choices choices;
-    gda_queue *queues;   // [peer * qps + i]
-    gda_cursor *cursors; // [place * nranks + peer]; place: the queue's number, where it is shared the agent's
+    gda_queue *queues;     // [peer * qps + i]
+    gda_cursor *cursors;   // as queues; where agents share them [agent * nranks + peer]
     gda_landing *landings; // as cursors
     gda_gate *gate;        // while the NIC is held as long as nobody waits for it, otherwise nullptr
 };
@@ -62,9 +62,10 @@ template <gda_sharing S> struct gda_cold {
     GIC_DEVICE static gda_queue *queue(const gda_shared &h, const gic::Self &self, uint32_t peer) {
         return h.queues + (size_t)peer * h.choices.qps + gda_queue_number<S>(h, self.agent);
     }
-    // Of the cursors and the landings.
+    // Of the cursors and the landings; under exclusive sharing the queue's own number.
     GIC_DEVICE static size_t place(const gda_shared &h, const gic::Self &self, uint32_t peer) {
-        return (size_t)(exclusive ? gda_queue_number<S>(h, self.agent) : self.agent) * h.nranks + peer;
+        return exclusive ? (size_t)peer * h.choices.qps + gda_queue_number<S>(h, self.agent)
+                         : (size_t)self.agent * h.nranks + peer;
     }
     GIC_DEVICE static bool leads(const gic::Self &self) { return !gda_lanes(S) || self.lane == 0; }
 
@@ -190,20 +191,6 @@ template <gda_sharing S> struct gda_cold {
                                                                          : wait_turn(h, q, index);
     }
 
-  private:
-    GIC_COLD static int wait_lock(const gda_shared &h, gda_queue *q) {
-        for (gic::Spin spin(h.env); !gic::cas_acquire<gic::Scope::device>(&q->lock, 0u, 1u);)
-            if (int s = spin.failed())
-                return s;
-        return gic::OK;
-    }
-    GIC_COLD static int wait_turn(const gda_shared &h, gda_queue *q, uint32_t index) {
-        for (gic::Spin spin(h.env); gic::load_acquire<gic::Scope::device>(&q->ready) != index;)
-            if (int s = spin.failed())
-                return s;
-        return gic::OK;
-    }
-
     // One look at a collapsed CQ. Moves *cons_p, a lower bound of what is complete, which must have been
     // known before the look: the NIC gives 16 bits of the index, and a queue never holds more than 32768
     // blocks.
@@ -222,6 +209,20 @@ template <gda_sharing S> struct gda_cold {
         if (ahead > q->depth)
             return gic::ERR_IO; // a counter that no WQE in the queue can have
         *cons_p += ahead;
+        return gic::OK;
+    }
+
+  private:
+    GIC_COLD static int wait_lock(const gda_shared &h, gda_queue *q) {
+        for (gic::Spin spin(h.env); !gic::cas_acquire<gic::Scope::device>(&q->lock, 0u, 1u);)
+            if (int s = spin.failed())
+                return s;
+        return gic::OK;
+    }
+    GIC_COLD static int wait_turn(const gda_shared &h, gda_queue *q, uint32_t index) {
+        for (gic::Spin spin(h.env); gic::load_acquire<gic::Scope::device>(&q->ready) != index;)
+            if (int s = spin.failed())
+                return s;
         return gic::OK;
     }
 

@@ -35,10 +35,11 @@ enum class gda_order : uint32_t {
 //   warp       as handoff, an agent being a warp whose lanes build a group together
 // and, by other choices than that of sharing:
 //   group      as exclusive, an agent being a warp or a thread block whose lanes build a group together
+//   spare      as exclusive, an agent keeping nothing in registers between its calls (gda_spare.cuh)
 //   bare       as exclusive, and bare_group as group, without any bookkeeping: nothing checks for a free slot, every
 //              WQE is the first choice's. The yardstick of what posting costs; a launch must not post more than
 //              fits the queue between two flushes
-enum class gda_sharing : uint32_t { exclusive, lock, handoff, warp, group, bare, bare_group };
+enum class gda_sharing : uint32_t { exclusive, lock, handoff, warp, group, spare, bare, bare_group };
 GIC_HD constexpr bool gda_exclusive(gda_sharing s) {
     return s == gda_sharing::exclusive || s >= gda_sharing::group;
 }

@@ -163,7 +163,7 @@ class Rig {
         int rc = gic::launch_host(agents, h.lanes, [&](gic::Self self) {
             int status = kernel(h, self);
             if (status == gic::OK && clock_ == SOFTNIC_REAL) {
-                gda_agent<O, S> agent(h, self);
+                typename gda_handle<O, S>::Agent agent(h, self);
                 status = agent.quiet();
             }
             return status;

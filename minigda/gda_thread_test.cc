@@ -52,7 +52,7 @@ struct Share {
         fill(rig.window(1), 1);
         const uint32_t each = (uint32_t)(payload / size / agents); // messages of one agent
         MUST((rig.run<O, S>(0, agents, [&](const gda_handle<O, S> &h, gic::Self self) {
-            gda_agent<O, S> agent(h, self);
+            typename gda_handle<O, S>::Agent agent(h, self);
             for (uint32_t i = 0; i < each; i++) {
                 const uint64_t at = (uint64_t)size * (self.agent * each + i);
                 if (int s = agent.put_signal(1, dst_at + at, src_at + at, size, word_at, 1))
@@ -86,18 +86,89 @@ struct Share {
 };
 
 void check_sharing() {
-    for (uint32_t sharing = 0; sharing < 4; sharing++)
+    for (uint32_t sharing = 0; sharing < (uint32_t)gda_sharing::bare; sharing++)
         for (uint32_t batch : {1u, 16u})
             for (uint32_t size : {8u, 200u}) {
                 gda_attr a = defaults();
                 a.sharing = (gda_sharing)sharing;
-                a.qps = sharing == 0 ? 8 : batch == 1 ? 1 : 2;
+                a.qps = gda_exclusive(a.sharing) ? 8 : batch == 1 ? 1 : 2;
                 a.batch = batch;
                 a.signal_every = batch == 1 ? 1 : 3;
                 a.depth = 128; // 16,384 WQEs: every queue comes round
                 a.inline_max = size == 200 && batch == 1 ? 256 : 28;
                 gda_dispatch(a, Share{a, 8, size});
             }
+}
+
+// Indices count on over 2^32: the queues begin one round of the NIC's 16 bits below.
+struct Over {
+    gda_attr a;
+
+    template <gda_order O, gda_sharing S> int operator()() const {
+        const std::string what = "over 2^32, sharing " + std::to_string((int)a.sharing);
+        constexpr uint32_t start = 0u - 65536, posts = 65536 + 500;
+        Rig rig(2, a, SOFTNIC_REAL, window_bytes);
+        fill(rig.window(0), 0);
+        fill(rig.window(1), 1);
+        MUST(gda_begin(rig.g[0], 1)); // makes the places
+        MUST(gda_end(rig.g[0], 0));
+        for (size_t i = 0; i < rig.g[0]->fabric->qps.size(); i++) {
+            gda_queue &q = rig.g[0]->queues[i];
+            gda_cursor &c = rig.g[0]->cursors[i];
+            q.reserved = q.ready = q.rung = q.cons = q.signaled = start;
+            c.next = c.cons = c.last = c.signaled = start;
+        }
+        MUST((rig.run<O, S>(0, 1, [&](const gda_handle<O, S> &h, gic::Self self) {
+            typename gda_handle<O, S>::Agent agent(h, self);
+            for (uint32_t i = 0; i < posts; i++)
+                if (int s =
+                        agent.put(1, dst_at + 8 * (i % (payload / 8)), src_at + 8 * (i % (payload / 8)), 8))
+                    return s;
+            return agent.flush(1);
+        })));
+        verify(rig.window(1), 0, payload, what);
+        CHECK(rig.count(0, "wqe_write") == posts, "%s: %llu writes", what.c_str(),
+              (unsigned long long)rig.count(0, "wqe_write"));
+        return 0;
+    }
+};
+void check_over() {
+    for (uint32_t sharing = 0; sharing < (uint32_t)gda_sharing::bare; sharing++) {
+        gda_attr a = defaults();
+        a.sharing = (gda_sharing)sharing;
+        a.batch = 8;
+        gda_dispatch(a, Over{a});
+    }
+}
+
+// A launch of bare agents that fits the queue is delivered and counted like any other.
+template <gda_sharing S> void check_bare() {
+    gda_attr a = defaults();
+    a.sharing = S;
+    a.batch = 16;
+    a.depth = 1024;
+    Rig rig(2, a, SOFTNIC_REAL, window_bytes);
+    fill(rig.window(0), 0);
+    fill(rig.window(1), 1);
+    constexpr uint32_t posts = 992; // of 8 bytes, and a rest that fills no batch
+    using H = gda_handle<gda_order::gpu_fence, S>;
+    MUST((rig.run<gda_order::gpu_fence, S>(0, 1, [&](const H &h, gic::Self self) {
+        typename H::Agent agent(h, self);
+        for (uint32_t i = 0; i < posts; i += h.lanes)
+            if (int s = agent.put_each(1, h.lanes, [&](uint32_t l) {
+                    return gic::Message{dst_at + 8 * (i + l), src_at + 8 * (i + l), 8};
+                }))
+                return s;
+        for (uint32_t i = 0; i < 3; i++)
+            if (int s = agent.put_value(1, word_at, i + 1, 8))
+                return s;
+        return agent.flush(1);
+    })));
+    verify(rig.window(1), 0, 8 * posts, "bare");
+    CHECK(*(volatile uint64_t *)(rig.window(1) + word_at) == 3, "bare: the last value");
+    CHECK(rig.count(0, "cqes") == posts + 3, "bare: every WQE has its CQE");
+    a.batch = 12;
+    CHECK(gda_check(&a) == -EINVAL, "bare with a batch that is no power of two");
 }
 
 // Every rung, 131,072 WQEs through 64 blocks.
@@ -398,6 +469,9 @@ int main() {
     check_sharing();
     check_orders();
     check_groups();
+    check_over();
+    check_bare<gda_sharing::bare>();
+    check_bare<gda_sharing::bare_group>();
     check_error();
     check_held();
     check_refusals();

@@ -19,6 +19,15 @@ GIC_HD uint64_t gda_pair(uint32_t first, uint32_t second) {
 #endif
 }
 
+// Host to big-endian, folded where the value is a constant (mlx5_be32 is an instruction also then).
+GIC_HD constexpr uint32_t gda_be32(uint32_t v) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return v << 24 | (v & 0xff00) << 8 | (v >> 8 & 0xff00) | v >> 24;
+#else
+    return v;
+#endif
+}
+
 // Where a post's WQEs go and what they aim at, swapped once.
 struct gda_place {
     uint8_t *blocks;
@@ -59,23 +68,22 @@ GIC_HD uint64_t gda_door(uint32_t next, uint32_t qpn_word) {
 }
 
 // Bits of fm_ce_se where the control segment's third word has them.
-GIC_HD uint32_t gda_flags(uint8_t fm_ce_se) { return mlx5_be32(fm_ce_se); }
+GIC_HD constexpr uint32_t gda_flags(uint8_t fm_ce_se) { return gda_be32(fm_ce_se); }
 
 // Fields of mlx5_ctrl_seg, mlx5_raddr_seg, mlx5_data_seg, mlx5_inline_seg and mlx5_atomic_seg, in that order.
 GIC_HD gda_segment gda_ctrl(const gda_place &q, uint32_t index, uint8_t opcode, uint32_t ds, uint32_t flags) {
-    return {gda_pair(gda_word0(index, opcode), q.qpn_word | mlx5_ctrl_word1(0, (uint8_t)ds)),
-            gda_pair(flags, 0)};
+    return {gda_pair(gda_word0(index, opcode), q.qpn_word | gda_be32(ds)), gda_pair(flags, 0)};
 }
 GIC_HD gda_segment gda_raddr(const gda_place &q, uint64_t offset) {
     return {mlx5_be64(q.remote + offset), gda_pair(q.rkey_word, 0)};
 }
 // `lkey_word`: mlx5_data_seg.lkey.
 GIC_HD gda_segment gda_data(uint32_t bytes, uint32_t lkey_word, uint64_t addr) {
-    return {gda_pair(mlx5_be32(bytes), lkey_word), mlx5_be64(addr)};
+    return {gda_pair(gda_be32(bytes), lkey_word), mlx5_be64(addr)};
 }
 // Inline header and the first 12 bytes behind it, given as three words in memory order.
 GIC_HD gda_segment gda_inline(uint32_t bytes, uint32_t a, uint32_t b, uint32_t c) {
-    return {gda_pair(mlx5_be32(bytes | MLX5_INLINE), a), gda_pair(b, c)};
+    return {gda_pair(gda_be32(bytes | MLX5_INLINE), a), gda_pair(b, c)};
 }
 GIC_HD gda_segment gda_value(uint64_t v) { return gda_inline(8, (uint32_t)v, (uint32_t)(v >> 32), 0); }
 GIC_HD gda_segment gda_atomic(uint64_t add) { return {mlx5_be64(add), 0}; }

@@ -8,7 +8,7 @@
 //       uint32_t rank, nranks;
 //       uint8_t *window;   // this rank's window, as its device threads address it
 //       gic::Env env;
-//       uint32_t lanes;    // lanes of one agent: 1 (an agent is a thread) or 32 (an agent is a warp)
+//       uint32_t lanes;    // lanes of one agent: 1 (an agent is a thread), 32 (a warp), more (a thread block)
 //       class Agent;       // constructed once per agent and kernel: Agent(const H &, gic::Self)
 //   };
 //
@@ -154,12 +154,23 @@ GIC_DEVICE void pause(uint32_t polls) {
     if (polls >= 64)
         __nanosleep(20);
 }
+// More lanes than a warp's are a whole thread block.
 GIC_DEVICE void sync_lanes(const Self &s) {
-    if (s.lanes > 1)
+    if (s.lanes > 32)
+        __syncthreads();
+    else if (s.lanes > 1)
         __syncwarp();
 }
 template <class T> GIC_DEVICE T broadcast(const Self &s, T v) { // lane 0's value to all lanes
-    return s.lanes > 1 ? __shfl_sync(0xffffffffu, v, 0) : v;
+    if (s.lanes <= 32)
+        return s.lanes > 1 ? __shfl_sync(0xffffffffu, v, 0) : v;
+    __shared__ T slot;
+    if (s.lane == 0)
+        slot = v;
+    __syncthreads();
+    v = slot;
+    __syncthreads(); // the next one must not overtake who has still to look
+    return v;
 }
 // for (uint32_t i = lane_first(s); i < n; i += lane_step(s)): each lane takes its share; on the host the one
 // thread of the agent takes all.

@@ -2,7 +2,7 @@
 //
 // How agents lie on the device: agent a is a warp of block a % blocks, and there is one block per multiprocessor
 // until every multiprocessor has one; a thread agent (lanes 1) has its warp to itself, the other 31 lanes leave
-// at once. So up to as many agents as multiprocessors each have one of their own (the paper's "SMs" column equals
+// at once; an agent of more than 32 lanes is a block. So up to as many agents as multiprocessors each have one of their own (the paper's "SMs" column equals
 // its agents), and more share them as warps, never as diverging threads of one warp.
 //
 // Which multiprocessor agent 0 has is the device's choice, or with Gpu::placement that of the caller: then there is a
@@ -64,7 +64,7 @@ template <class W, class H>
 __global__ void gic_kernel(const __grid_constant__ H h, const __grid_constant__ typename W::Params p,
                            uint32_t agents, gic::KernelReport report) {
     const uint32_t block = report.claims ? gic::placed_block(report, h.env) : blockIdx.x;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint32_t warp = h.lanes > 32 ? 0 : threadIdx.x / 32, lane = threadIdx.x - 32 * warp;
     const gic::Self self{warp * report.blocks + block, agents, lane, h.lanes};
     if (block >= report.blocks || self.agent >= agents || lane >= h.lanes)
         return;
@@ -86,11 +86,11 @@ namespace gic {
 // Blocks and threads for so many agents, all of which must be resident at once, as must those of the other ranks
 // that share the device: agents wait for one another.
 template <class K> int gpu_shape(Gpu &gpu, K kernel, uint32_t agents, uint32_t lanes, GpuShape *shape_p) {
-    if (lanes != 1 && lanes != 32)
-        return fail(-EINVAL, "%u lanes per agent: want 1 or 32", lanes);
+    if (lanes != 1 && (lanes % 32 != 0 || lanes > 1024))
+        return fail(-EINVAL, "%u lanes per agent: want 1, 32 or a multiple of it up to 1024", lanes);
     GpuShape s{};
-    s.blocks = agents < gpu.multiprocessors() ? agents : gpu.multiprocessors();
-    s.threads = 32 * ((agents + s.blocks - 1) / s.blocks);
+    s.blocks = lanes > 32 || agents < gpu.multiprocessors() ? agents : gpu.multiprocessors();
+    s.threads = lanes > 32 ? lanes : 32 * ((agents + s.blocks - 1) / s.blocks);
     cudaFuncAttributes attr;
     GIC_CUDA(cudaFuncGetAttributes(&attr, kernel));
     s.registers = (uint32_t)attr.numRegs;
@@ -101,6 +101,9 @@ template <class K> int gpu_shape(Gpu &gpu, K kernel, uint32_t agents, uint32_t l
     if (gpu.placement > gpu.multiprocessors())
         return fail(-ENOTSUP, "placement=%u: one %s has %u multiprocessors", gpu.placement,
                     gpu.name().c_str(), gpu.multiprocessors());
+    if (gpu.placement && s.blocks > gpu.multiprocessors())
+        return fail(-ENOTSUP, "placement=%u: %u blocks, but one %s has %u multiprocessors", gpu.placement,
+                    s.blocks, gpu.name().c_str(), gpu.multiprocessors());
     const uint32_t launched = gpu.placement ? gpu.multiprocessors() : s.blocks;
     if ((uint32_t)per_sm * gpu.multiprocessors() < launched * gpu.sharers())
         return fail(

@@ -29,6 +29,17 @@ const struct gic_key keys[] = {
     {"signal_every", "1", "1..4096", "every Nth WQE asks for a CQE"},
     {"scope", "qp", GDA_SCOPES, "what a flush completes: the own QP, one peer's, all"},
     {"depth", "1024", "64..32768", "blocks per send queue, a power of two"},
+    {"agent", "auto", "auto|thread|warp|block",
+     "who posts as one: a thread, or the lanes of a warp or of a block of 128 together; auto: a warp where "
+     "sharing=warp, otherwise a thread"},
+    {"state", "registers", "registers|memory",
+     "where an agent keeps its place in a queue between two calls: registers (fast loops) or device memory "
+     "(few registers, for kernels that compute)"},
+    {"hold", "off", "off|on",
+     "op, rate, goodput: the NIC looks at the queues only while an agent waits for it, posting is timed "
+     "alone"},
+    {"bare", "off", "off|on",
+     "no bookkeeping at all, the yardstick of posting: nothing checks for a free slot (unsafe)"},
 };
 constexpr uint32_t key_count = sizeof keys / sizeof *keys;
 
@@ -41,6 +52,17 @@ gda_attr attr_of(const gic::Config &c, bool cpu_reads) {
               : cpu_reads       ? gda_order::sys_release
                                 : gda_order::gpu_fence;
     a.sharing = (gda_sharing)c.choice("sharing");
+    a.hold = c.choice("hold") == 1;
+    const bool exclusive = a.sharing == gda_sharing::exclusive, bare = c.choice("bare") == 1;
+    const uint32_t agent = c.choice("agent");
+    if (exclusive && agent >= 2) {
+        a.sharing = bare ? gda_sharing::bare_group : gda_sharing::group;
+        a.lanes = agent == 2 ? 32 : 128;
+    } else if (exclusive && bare) {
+        a.sharing = gda_sharing::bare;
+    } else if (exclusive && c.choice("state") == 1) {
+        a.sharing = gda_sharing::spare;
+    }
     a.scope = (gda_scope)c.choice("scope");
     a.signal_every = c.u32("signal_every");
     a.depth = c.u32("depth");
@@ -52,6 +74,25 @@ gda_attr attr_of(const gic::Config &c, bool cpu_reads) {
     return a;
 }
 
+// Do the keys that say who posts, and how, go together?
+int check_agent(const gic::Config &config) {
+    const gda_sharing sharing = (gda_sharing)config.choice("sharing");
+    const bool exclusive = sharing == gda_sharing::exclusive, memory = config.choice("state") == 1,
+               bare = config.choice("bare") == 1;
+    const uint32_t agent = config.choice("agent"), own = sharing == gda_sharing::warp ? 2 : 1;
+    if (agent != 0 && !exclusive && agent != own)
+        return gic::fail(-EINVAL, "agent=%s with sharing=%s: want sharing=exclusive or agent=%s",
+                         config.text("agent"), config.text("sharing"), own == 2 ? "warp" : "thread");
+    if ((bare || memory) && !exclusive)
+        return gic::fail(-EINVAL, "%s with sharing=%s: want sharing=exclusive",
+                         bare ? "bare=on" : "state=memory", config.text("sharing"));
+    if (memory && (bare || agent >= 2))
+        return gic::fail(-EINVAL,
+                         "state=memory with %s: an agent that keeps nothing is one thread, and not bare",
+                         bare ? "bare=on" : config.text("agent"));
+    return 0;
+}
+
 int check(const struct gic_open *open, gda_attr *attr_p) {
     gic::Config config(keys, key_count, open);
     if (int rc = config.check())
@@ -59,6 +100,8 @@ int check(const struct gic_open *open, gda_attr *attr_p) {
     const char *engine = gic::kv_find(open->nic_config, open->nic_config_count, "engine");
     *attr_p =
         attr_of(config, strncmp(open->device, "cuda", 4) == 0 && !(engine && strcmp(engine, "gpu") == 0));
+    if (int rc = check_agent(config))
+        return rc;
     if (int rc = gda_check(attr_p))
         return rc;
     if (int rc = gda_fabric_probe(open))
@@ -75,6 +118,7 @@ int check(const struct gic_open *open, gda_attr *attr_p) {
 
 struct gic_session {
     gda *g = nullptr;
+    bool hold = false; // as configured
     gic::Results results;
     gic::Facts facts;
     gic::Counters counters;
@@ -107,6 +151,7 @@ int open_session(const struct gic_open *open, struct gic_session **session_p) {
         auto s = std::make_unique<gic_session>();
         if (int rc = gda_open(fabric, open, &attr, &s->g))
             return rc;
+        s->hold = attr.hold;
         *session_p = s.release();
         return 0;
     });
@@ -122,20 +167,39 @@ int read(struct gic_session *s, uint64_t offset, void *dst, size_t bytes) {
     return gda_fabric_read(s->g->fabric, offset, dst, bytes);
 }
 
-// On a GPU only op, which measures the rungs of Table 4, has a kernel for each of them, and caller for the two that
-// order=auto may become.
-template <class W>
-constexpr bool rungs = std::is_same_v<W, op_workload> || std::is_same_v<W, caller_workload>;
-template <class W, gda_order O, gda_sharing S>
-constexpr bool has_kernel = S != gda_sharing::exclusive ||
-                            (std::is_same_v<W, caller_workload>
-                                 ? O == gda_order::gpu_fence || O == gda_order::sys_release
-                                 : rungs<W> != (O == gda_order::runtime));
+// The handle types that each workload has a kernel for (minigda_cuda.cu), and code for threads of this machine: op
+// measures every rung of Table 4, rate and goodput, whose kernel is one, and caller those that order=auto may become;
+// elsewhere the rung is a branch.
+template <class W, gda_order O, gda_sharing S> constexpr bool has_kernel_for() {
+    using o = gda_order;
+    using s = gda_sharing;
+    constexpr bool op = std::is_same_v<W, op_workload>, caller = std::is_same_v<W, caller_workload>,
+                   conform = std::is_same_v<W, conform_workload>,
+                   stream = std::is_same_v<W, rate_workload> || std::is_same_v<W, goodput_workload>;
+    constexpr bool any = O == o::runtime, safe = O == o::gpu_fence || O == o::sys_release,
+                   main = safe || O == o::none;
+    switch (S) {
+    case s::exclusive:
+        return op ? !any : caller ? safe : stream ? any || main : any;
+    case s::group:
+        return caller ? false : op || stream ? any || safe : any;
+    case s::spare:
+        return op || caller ? safe : conform && any;
+    case s::bare:
+        return (op || stream) && main;
+    case s::bare_group:
+        return stream && main;
+    default:
+        return any;
+    }
+}
 
 // One workload on the handle type that the session's choices ask for.
 template <class W> struct OnHandle {
     struct gic_session *s;
     const struct gic_run *run;
+
+    template <gda_order O, gda_sharing S> static constexpr bool has = has_kernel_for<W, O, S>();
 
     template <gda_order O, gda_sharing S> int operator()() const {
         using H = gda_handle<O, S>;
@@ -145,8 +209,8 @@ template <class W> struct OnHandle {
             return rc;
         };
         auto done = [this](uint32_t, H &, int status) { return gda_end(s->g, status); };
-        return gic::drive<W, has_kernel<W, O, S>>(gda_handle_of<O, S>(s->g), run, s->results, prepare, done,
-                                                  s->g->fabric->gpu.get(), s->g->stop);
+        return gic::drive<W>(gda_handle_of<O, S>(s->g), run, s->results, prepare, done,
+                             s->g->fabric->gpu.get(), s->g->stop);
     }
 };
 struct OnWorkload {
@@ -154,7 +218,11 @@ struct OnWorkload {
     const struct gic_run *run;
 
     template <class W> int operator()() const {
-        return gda_dispatch(s->g->attr, OnHandle<W>{s, run}, rungs<W> || !s->g->fabric->gpu);
+        constexpr bool posts = std::is_same_v<W, op_workload> || std::is_same_v<W, rate_workload> ||
+                               std::is_same_v<W, goodput_workload>;
+        s->g->attr.hold =
+            s->hold && posts; // others poll memory by themselves, which a NIC that stands still never writes
+        return gda_dispatch(s->g->attr, OnHandle<W>{s, run});
     }
 };
 

@@ -2,8 +2,7 @@
 // for op, each GIC_PART), so that they compile beside each other; minigda.cu, compiled by the host compiler, refers
 // to what is instantiated here.
 //
-// rate and goodput are stream's kernel. op has a kernel for every rung of the paper's Table 4, since it measures
-// them; elsewhere the rung is a branch.
+// rate and goodput are stream's kernel. minigda.cu says which workload has which (has_kernel_for).
 #include "backends/abi/kernel.cuh"
 #include "minigda/gda.cuh"
 
@@ -32,20 +31,41 @@ GIC_KERNEL(runtime, lock)
 #elif GIC_PART == 2
 GIC_KERNEL(runtime, handoff)
 GIC_KERNEL(runtime, warp)
-#elif GIC_PART == 3
+#elif GIC_PART == 3 // op's
 GIC_KERNEL(none, exclusive)
 GIC_KERNEL(gpu_fence, exclusive)
-#elif GIC_PART == 4
 GIC_KERNEL(gpu_fence_dbr, exclusive)
 GIC_KERNEL(gpu_release, exclusive)
-#elif GIC_PART == 5
+#elif GIC_PART == 4 // op's
 GIC_KERNEL(threadfence, exclusive)
 GIC_KERNEL(sys_release, exclusive)
 GIC_KERNEL(sys_fence, exclusive)
+GIC_KERNEL(gpu_fence, spare)
+GIC_KERNEL(sys_release, spare)
+#elif GIC_PART == 5 // op's and stream's
+GIC_KERNEL(runtime, group)
+GIC_KERNEL(gpu_fence, group)
+GIC_KERNEL(sys_release, group)
+GIC_KERNEL(none, bare)
+GIC_KERNEL(gpu_fence, bare)
+GIC_KERNEL(sys_release, bare)
 #elif GIC_PART == 6
 GIC_KERNEL(runtime, exclusive)
-#elif GIC_PART == 7 // caller's only
+GIC_KERNEL(runtime, group)
+#elif GIC_PART == 7 // caller's
 GIC_KERNEL(gpu_fence, exclusive)
 GIC_KERNEL(sys_release, exclusive)
+GIC_KERNEL(gpu_fence, spare)
+GIC_KERNEL(sys_release, spare)
 template int gic::launch_gpu_alone<workload>(gic::Gpu &, const workload::Params &, const volatile uint32_t *);
+#elif GIC_PART == 8 // stream's
+GIC_KERNEL(runtime, exclusive)
+GIC_KERNEL(none, exclusive)
+GIC_KERNEL(gpu_fence, exclusive)
+GIC_KERNEL(sys_release, exclusive)
+GIC_KERNEL(none, bare_group)
+GIC_KERNEL(gpu_fence, bare_group)
+GIC_KERNEL(sys_release, bare_group)
+#elif GIC_PART == 9 // conform's
+GIC_KERNEL(runtime, spare)
 #endif

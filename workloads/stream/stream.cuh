@@ -16,6 +16,7 @@ struct stream_workload {
         gic::GridBarrier *grid;
         uint32_t agents;
         gic::Interval *spans; // per agent
+        gic::Interval *posts; // per agent: until its last post has returned
         gic::Loop *launch;
     };
 
@@ -41,6 +42,7 @@ struct stream_workload {
         p->agents = p->sends ? in.threads : 1; // with more lanes fewer of them are used
         p->grid = mem.array<gic::GridBarrier>(1);
         p->spans = mem.array<gic::Interval>(p->agents);
+        p->posts = mem.array<gic::Interval>(p->agents);
         p->launch = mem.array<gic::Loop>(1);
         return 0;
     }
@@ -58,10 +60,13 @@ struct stream_workload {
         if (p.sends) {
             const uint64_t begin = gic::globaltimer();
             GIC_TRY(send(h, agent, self, p, p.messages));
+            const uint64_t posted = gic::globaltimer();
             GIC_TRY(agent.quiet());
             const uint64_t end = gic::globaltimer();
-            if (self.lane == 0)
+            if (self.lane == 0) {
                 p.spans[self.agent] = gic::Interval{begin, end};
+                p.posts[self.agent] = gic::Interval{begin, posted};
+            }
         }
         GIC_TRY(barrier.wait_all(h, agent, self, p.grid));
         gic::stamp(self, &p.launch->end);
@@ -70,8 +75,10 @@ struct stream_workload {
 
     static void finish(const Params &p, gic::Arena &mem, gic::Results &out) {
         gic::add_clock(mem.download(p.launch, 1)[0], out);
-        if (p.sends)
-            out.add("elapsed", "ns", {gic::union_ns(mem.download(p.spans, p.agents), 0, p.agents)});
+        if (!p.sends)
+            return;
+        out.add("elapsed", "ns", {gic::union_ns(mem.download(p.spans, p.agents), 0, p.agents)});
+        out.add("posted", "ns", {gic::union_ns(mem.download(p.posts, p.agents), 0, p.agents)});
     }
 
   private:

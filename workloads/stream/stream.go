@@ -211,8 +211,8 @@ func (j *Job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 	if len(results) != j.ranks {
 		return s, fmt.Errorf("%s: %d results for %d ranks", j.limits.Workload, len(results), j.ranks)
 	}
-	var sum, slowest float64
-	senders := 0
+	var sum, slowest, posting float64
+	senders, posters := 0, 0
 	for rank, r := range results {
 		if _, sends := j.peer(rank); !sends {
 			continue
@@ -224,6 +224,10 @@ func (j *Job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 		senders++
 		sum += float64(j.threads) * float64(j.messages) * j.limits.PerMessage(j.size) / elapsed[0]
 		slowest = max(slowest, elapsed[0])
+		if posted := workloads.Seconds(r.Get("posted")); len(posted) == 1 && posted[0] > 0 {
+			posters++
+			posting += float64(j.threads) * float64(j.messages) / posted[0]
+		}
 	}
 	s.Facts["senders"] = senders
 	if hz := workloads.LaunchClocks(results); hz != nil {
@@ -232,6 +236,11 @@ func (j *Job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 	s.Metrics = []workloads.Metric{
 		{Name: j.limits.Metric, Unit: j.limits.Unit, Class: j.limits.Class, Samples: []float64{sum}, Headline: true},
 		{Name: "time", Unit: "s", Class: workloads.Time, Samples: []float64{slowest}},
+	}
+	if posters == senders && senders > 0 {
+		// Until the last post has returned, completion left out: what the submission path alone takes.
+		s.Metrics = append(s.Metrics, workloads.Metric{Name: "posting_rate", Unit: "msg/s", Class: workloads.Rate,
+			Samples: []float64{posting}})
 	}
 	return s, nil
 }
