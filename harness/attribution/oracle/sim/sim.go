@@ -153,7 +153,9 @@ type simulation struct {
 	threads                       []thread
 	workers                       []worker
 	firstNode, firstWorker        int32 // sources: threads, then nodes, then workers
-	perMessage, perReceived, word Time
+	perMessage, perReceived, word Time  // word: 8 bytes on the link
+	usual                         int32
+	usualOnLink                   Time
 	res                           *Result
 	err                           error // of a program
 }
@@ -194,7 +196,7 @@ func start(cfg *Config) (*simulation, error) {
 		Signaled: make([]Time, n), Landed: make([]Time, n), Completed: make([]Time, n), Waited: make([]Time, n), Sent: make([]uint64, n),
 	}}
 	s.perMessage, s.perReceived = period(cfg.NIC.MessageRate), period(cfg.NIC.ReceiveRate)
-	s.word = s.onLink(8)
+	s.word, s.usual = s.linkTime(8), -1
 	s.firstNode = int32(len(cfg.Threads))
 	s.firstWorker = s.firstNode + int32(n)
 	for i := range s.nodes {
@@ -265,8 +267,19 @@ func (s *simulation) advance(id int32, t *thread) bool {
 	return true
 }
 
-// onLink is how long a message occupies a link.
+// onLink is how long a message occupies a link. Most messages are signals or of one size, so that those two are kept.
 func (s *simulation) onLink(bytes int32) Time {
+	switch bytes {
+	case 8:
+		return s.word
+	case s.usual:
+		return s.usualOnLink
+	}
+	s.usual, s.usualOnLink = bytes, s.linkTime(bytes)
+	return s.usualOnLink
+}
+
+func (s *simulation) linkTime(bytes int32) Time {
 	nic := &s.cfg.NIC
 	if nic.Bandwidth <= 0 {
 		return 0
