@@ -103,10 +103,10 @@ int gda_replay::build() {
         if (states[a].overflow)
             rc = gic::fail(-ENOTSUP,
                            "replay: device thread %u does %u operations, more than the trace explains", a,
-                           states[a].entry);
+                           states[a].next);
         else
             journal_[a].assign(all.begin() + (ptrdiff_t)a * capacity_,
-                               all.begin() + (ptrdiff_t)a * capacity_ + states[a].entry);
+                               all.begin() + (ptrdiff_t)a * capacity_ + states[a].next);
     }
     if (rc == 0)
         rc = read_trace();
@@ -711,20 +711,24 @@ int gda_replay::lay_out() {
         for (const Wqe &w : queues_[q].wqes)
             by[w.agent][w.entry].push_back({&w, (uint32_t)q});
     starts_.clear();
-    firsts_.clear();
     items_.clear();
     late_.clear();
     for (uint32_t a = 0; a < agents_; a++) {
-        starts_.push_back((uint32_t)firsts_.size());
+        starts_.push_back((uint32_t)items_.size());
         std::vector<Placed> last(queues_.size(), Placed{nullptr, 0});
         for (uint32_t e = 0; e < journal_[a].size(); e++) {
-            firsts_.push_back((uint32_t)items_.size());
+            const size_t before = items_.size();
             if (int rc = lay_out_entry(a, e, by[a][e], &last))
                 return rc;
+            if (items_.size() == before) {
+                items_.push_back({});
+                items_.back().part = gda_replay_part::nothing;
+            }
+            items_.back().bits |= GDA_REPLAY_LAST;
         }
-        firsts_.push_back((uint32_t)items_.size());
+        items_.push_back({});
+        items_.back().part = gda_replay_part::end;
     }
-    starts_.push_back((uint32_t)firsts_.size());
     return 0;
 }
 
@@ -739,10 +743,11 @@ int gda_replay::replay(uint32_t agents, gda_replay_plan *plan_p) {
         shared.push_back(queues_[i].shared);
     }
     plan_ = gda_replay_plan{};
-    plan_.states = mem_->array<gda_replay_state>(agents);
+    std::vector<gda_replay_state> states(agents);
+    for (uint32_t a = 0; a < agents; a++)
+        states[a].next = starts_[a];
+    plan_.states = mem_->upload(states.data(), states.size());
     plan_.replaying = 1;
-    plan_.starts = mem_->upload(starts_.data(), starts_.size());
-    plan_.firsts = mem_->upload(firsts_.data(), firsts_.size());
     plan_.items = mem_->upload(items_.data(), items_.size());
     plan_.bases = mem_->upload(bases.data(), bases.size());
     plan_.shared = mem_->upload(shared.data(), shared.size());

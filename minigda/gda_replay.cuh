@@ -49,14 +49,17 @@ enum class gda_replay_part : uint8_t {
     nop,     // beside the operations
     touch,   // beside the operations: RDMA_READ of up to 8 bytes
     nudge,   // beside the operations: ATOMIC_FA of 0
+    // From here on nothing is posted.
     await,   // wait until the WQE at `pos` is complete
-    ring     // a doorbell for the blocks before `pos`
+    ring,    // a doorbell for the blocks before `pos`
+    nothing, // an entry without anything
+    end      // of the program
 };
-enum : uint8_t { GDA_REPLAY_INLINE = 1, GDA_REPLAY_RING = 2 };
+enum : uint8_t { GDA_REPLAY_INLINE = 1, GDA_REPLAY_RING = 2, GDA_REPLAY_LAST = 4 }; // LAST: of its entry
 
 struct gda_replay_item {
-    uint64_t pos;  // block, counted from the first of the trace on this queue; await: of the WQE waited for
-    uint64_t room; // behind the WQE (its block + 1) whose completion frees the slots; 0: they are free
+    uint32_t pos;  // block, counted from the first of the trace on this queue; await: of the WQE waited for
+    uint32_t room; // behind the WQE (its block + 1) whose completion frees the slots; 0: they are free
     uint32_t signaled; // doorbells: behind the last WQE announced so far that asks for a CQE; 0: none
     uint32_t queue;    // of gda_shared.queues
     uint32_t delta, bytes;
@@ -65,7 +68,7 @@ struct gda_replay_item {
 };
 
 struct alignas(64) gda_replay_state { // of one agent
-    uint32_t entry;                   // next
+    uint32_t next;                    // learning: entry; replaying: item
     uint32_t overflow;                // learning: entries that did not fit
 };
 
@@ -73,9 +76,7 @@ struct gda_replay_plan {
     gda_replay_state *states;
     gda_replay_entry *journal; // learning: [agent * capacity + entry]
     uint32_t capacity;
-    uint32_t replaying;     // 0: learning
-    const uint32_t *starts; // [agent]: into firsts; agents + 1 of them, the last one past the end
-    const uint32_t *firsts; // [entry]: into items; one more per agent than it has entries
+    uint32_t replaying; // 0: learning
     const gda_replay_item *items;
     const uint32_t *bases; // [queue]: index of its block 0
     const uint8_t *shared; // [queue]: several agents post to it
@@ -95,9 +96,9 @@ template <gda_order O> class gda_replay_agent {
 
   public:
     GIC_DEVICE gda_replay_agent(const gda_replay_handle<O> &h, const gic::Self &self)
-        : h_(h), self_(self), plan_(h.plan), learn_(h, self), entry_(h.plan.states[self.agent].entry) {}
+        : h_(h), self_(self), plan_(h.plan), learn_(h, self), next_(h.plan.states[self.agent].next) {}
     GIC_DEVICE ~gda_replay_agent() {
-        plan_.states[self_.agent].entry = entry_;
+        plan_.states[self_.agent].next = next_;
         leave();
     }
 
@@ -193,37 +194,37 @@ template <gda_order O> class gda_replay_agent {
     GIC_DEVICE int note(op what, uint32_t peer, uint32_t bytes, uint64_t at, uint64_t sig, int status) {
         if (status)
             return status;
-        if (entry_ < plan_.capacity)
-            plan_.journal[(size_t)self_.agent * plan_.capacity + entry_] =
+        if (next_ < plan_.capacity)
+            plan_.journal[(size_t)self_.agent * plan_.capacity + next_] =
                 gda_replay_entry{what, peer, bytes, 0, at, sig};
         else
             plan_.states[self_.agent].overflow++;
-        entry_++;
+        next_++;
         return gic::OK;
     }
 
-    // This agent's next entry. One past the program's end is a kernel that did something else than it did when its
-    // operations were learned.
+    // This agent's next entry.
     GIC_DEVICE int play(const args &a) {
-        const uint32_t *first = plan_.firsts + plan_.starts[self_.agent] + entry_;
-        if (first + 1 >= plan_.firsts + plan_.starts[self_.agent + 1])
-            return gic::ERR_INVAL;
-        entry_++;
-        const gda_replay_item *end = plan_.items + first[1];
         GIC_ROLLED
-        for (const gda_replay_item *i = plan_.items + first[0]; i != end; i++) {
-            if (i->queue != at_)
-                turn(i->queue);
-            int s = gic::OK;
-            if (i->part == part::await)
-                s = wait_done(base_ + i->pos + 1);
-            else if (i->part == part::ring)
-                ring_to(base_ + i->pos, i->signaled);
-            else
-                s = post(*i, a);
+        for (const gda_replay_item *i = plan_.items + next_;; i++) {
+            const int s = i->part < part::await ? post(*i, a) : follow(*i);
             if (s)
                 return s;
+            next_++;
+            if (i->bits & GDA_REPLAY_LAST)
+                return gic::OK;
         }
+    }
+    GIC_DEVICE int follow(const gda_replay_item &i) {
+        if (i.part == part::nothing)
+            return gic::OK;
+        if (i.part == part::end) // the kernel does more than it did when its operations were learned
+            return gic::ERR_INVAL;
+        if (i.queue != at_)
+            turn(i.queue);
+        if (i.part == part::await)
+            return wait_done(base_ + i.pos + 1);
+        ring_to(base_ + i.pos, i.signaled);
         return gic::OK;
     }
 
@@ -252,6 +253,8 @@ template <gda_order O> class gda_replay_agent {
     }
 
     GIC_DEVICE int post(const gda_replay_item &i, const args &a) {
+        if (i.queue != at_)
+            turn(i.queue);
         const uint32_t index = base_ + i.pos, next = index + i.blocks;
         if (shared_)
             for (gic::Spin spin(h_.env); gic::load_acquire<gic::Scope::device>(&q_->ready) != index;)
@@ -287,8 +290,7 @@ template <gda_order O> class gda_replay_agent {
     GIC_DEVICE void write(const gda_replay_item &i, const args &a, uint32_t index) const {
         const uint32_t flags = gda_flags(i.fm_ce_se);
         const uint8_t *local = h_.window + a.local + i.delta;
-        switch (i.part) {
-        case part::payload:
+        if (i.part == part::payload) {
             if (!(i.bits & GDA_REPLAY_INLINE))
                 gda_write_pointer(place_, index, flags, MLX5_OP_RDMA_WRITE, a.at + i.delta, i.bytes,
                                   h_.window_key, (uint64_t)(uintptr_t)local);
@@ -297,6 +299,8 @@ template <gda_order O> class gda_replay_agent {
             else
                 gda_write_inline(place_, index, flags, a.at + i.delta, local, i.bytes);
             return;
+        }
+        switch (i.part) {
         case part::value:
             if (i.bits & GDA_REPLAY_INLINE) {
                 gda_write_value(place_, index, flags, a.sig, a.value, i.bytes);
@@ -398,7 +402,7 @@ template <gda_order O> class gda_replay_agent {
     gic::Self self_;
     gda_replay_plan plan_;
     learner learn_;
-    uint32_t entry_;
+    uint32_t next_;
     uint32_t at_ = none;
     bool shared_ = false;
     gda_queue *q_ = nullptr;

@@ -131,7 +131,7 @@ class gda_replay {
     // Of an agent at a queue: position of its last tied WQE + 1. Of an agent at a peer: the queue it uses, + 1.
     std::vector<uint64_t> last_;
     std::vector<uint32_t> affinity_;
-    std::vector<uint32_t> starts_, firsts_;
+    std::vector<uint32_t> starts_; // by agent: its first item
     std::vector<gda_replay_item> items_;
     std::map<std::pair<uint32_t, uint32_t>, std::vector<Placed>>
         late_; // by agent and entry: doorbells rung there

@@ -67,20 +67,24 @@ func (m Method) Split(g *attribution.Gap) (*attribution.Split, error) {
 		return nil, fmt.Errorf("replay: a row has no %s", g.Metric)
 	}
 	s := &attribution.Split{Method: m.Name(), Gap: g, Covers: Visible()}
-	how := fmt.Sprintf("%s, the replay of this row's trace, minus the floor", row.Source())
-	// Posting from a program costs a little more than posting from arguments. The floor's own replay tells how much.
+	part := attribution.Part{Terms: Visible(), Quantity: took.Sub(base), What: "what is asked of the NIC",
+		How: fmt.Sprintf("%s, the replay of this row's trace, minus the floor", row.Source())}
+	// Posting from a program costs a little more than posting from arguments. The floor's own replay tells how much; dear
+	// doorbells hide a part of it, so that the truth lies between taking it off and not.
 	if own, err := find(g.Run, g.Floor); err == nil {
 		if of, ok := own.Time(g.Metric); ok {
 			s.Notes = append(s.Notes, attribution.Note{Code: "replay-overhead", Anchor: "replay",
 				Text: fmt.Sprintf("the replay of the floor's own trace (%s) takes %v more than the floor; that is taken off", own.Source(), of.Sub(base).Value)})
-			how = fmt.Sprintf("%s, the replay of this row's trace, minus %s, that of the floor's", row.Source(), own.Source())
-			base = of
+			most := part.Value
+			part.Quantity = took.Sub(of)
+			part.How = fmt.Sprintf("%s, the replay of this row's trace, minus %s, that of the floor's", row.Source(), own.Source())
+			part.Spread = &attribution.Spread{Low: min(part.Value, most), High: max(part.Value, most), Of: "what replaying takes, taken off or not"}
 		}
 	} else {
 		s.Notes = append(s.Notes, attribution.Note{Code: "replay-overhead", Anchor: "replay",
 			Text: "the floor's own trace was not replayed: what replaying itself takes is among the choices"})
 	}
-	s.Parts = []attribution.Part{{Terms: Visible(), Quantity: took.Sub(base), What: "what is asked of the NIC", How: how}}
+	s.Parts = []attribution.Part{part}
 	if how := row.First().Created["replay.scope.how"]; how != "" {
 		s.Notes = append(s.Notes, attribution.Note{Code: "replay-scope", Anchor: "replay",
 			Text: fmt.Sprintf("the replay's flushes complete %s: %s", row.First().Created["replay.scope"], how)})
