@@ -34,6 +34,7 @@ var sectionTemplate = template.Must(template.New("attribution").Parse(sectionTex
 type (
 	htmlRun struct {
 		Title    string
+		Claim    string
 		Gaps     []htmlGap
 		Effects  []htmlEffects
 		Findings []Finding
@@ -66,7 +67,7 @@ const (
 )
 
 func runHTML(a *Analysis, i int) htmlRun {
-	r := htmlRun{Title: a.Title(), Findings: a.Findings}
+	r := htmlRun{Title: a.Title(), Claim: a.Claim(), Findings: a.Findings}
 	for k, j := range a.Judgements {
 		r.Gaps = append(r.Gaps, gapHTML(j, fmt.Sprintf("gap-%d-%d", i+1, k+1)))
 	}

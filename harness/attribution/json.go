@@ -12,6 +12,7 @@ type (
 		Run         string           `json:"run"`
 		Platform    string           `json:"platform"`
 		File        string           `json:"file"`
+		Claim       string           `json:"no_claim,omitempty"`
 		Gaps        []jsonGap        `json:"gaps"`
 		Projections []jsonProjection `json:"choices_without_a_row,omitempty"`
 		Unsplit     []jsonUnsplit    `json:"unsplit,omitempty"`
@@ -179,7 +180,7 @@ func termsJSON(out io.Writer) error {
 }
 
 func runJSON(a *Analysis) jsonRun {
-	r := jsonRun{Platform: a.Run.Platform(), File: a.Run.File, Gaps: []jsonGap{}}
+	r := jsonRun{Platform: a.Run.Platform(), File: a.Run.File, Claim: a.Claim(), Gaps: []jsonGap{}}
 	if a.Run.Header != nil {
 		r.Run = a.Run.Header.ID
 	}

@@ -18,6 +18,9 @@ func Markdown(out io.Writer, list []*Analysis) error {
 	}
 	for _, a := range list {
 		fmt.Fprintf(w, "## %s\n\n", a.Title())
+		if claim := a.Claim(); claim != "" {
+			fmt.Fprintf(w, "**%s**\n\n", claim)
+		}
 		for _, j := range a.Judgements {
 			markdownGap(w, row, j)
 		}

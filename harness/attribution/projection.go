@@ -27,14 +27,14 @@ func (r *Run) Projections(libraries []*Library, gaps []*Gap) []Projection {
 		}
 		for _, w := range r.Rows {
 			c := w.First()
-			if c.Backend != l.Floor || c.Workload != "op" || w.Status() != record.OK || !r.atDefaults(w) || c.Axes["cpu"] != "" {
+			if c.Backend != l.Floor || c.Workload != "op" || c.Axes["op"] != "put" || w.Status() != record.OK || !r.atDefaults(w) || c.Axes["cpu"] != "" {
 				continue
 			}
 			for _, metric := range w.Metrics() {
 				if !slices.Contains([]string{"issue", "put_completion"}, metric) {
 					continue
 				}
-				twice := slices.ContainsFunc(out, func(p Projection) bool { return p.Library == l && p.Metric == metric && p.Floor.SamePlace(w) })
+				twice := slices.ContainsFunc(out, func(p Projection) bool { return p.Library == l && p.Metric == metric })
 				if p, ok := r.project(l, w, metric); ok && !twice {
 					out = append(out, p)
 				}
@@ -82,19 +82,19 @@ func (t *text) projections(a *Analysis) {
 		return
 	}
 	t.line("")
-	t.wrapped("Libraries without a row of single operations here: what their documented choices make of the floor, us:", "", "")
+	t.wrapped("Libraries without a row of single operations here: what their documented choices make of the floor:", "", "")
 	for _, p := range a.Projections {
 		q, _ := p.Floor.Time(p.Metric)
-		parts := []string{fmt.Sprintf("floor %s", digits(float64(q.Value)/1e9))}
+		parts := []string{"floor " + micro(q.Value)}
 		sum := q
 		for _, part := range p.Parts {
 			sum = sum.Add(part.Quantity)
-			parts = append(parts, fmt.Sprintf("%s (%s) %+.2f", joinNames(part.Terms), part.What, float64(part.Value)/1e9))
+			parts = append(parts, fmt.Sprintf("%s (%s) %s", joinNames(part.Terms), part.What, signedMicro(part.Value)))
 		}
-		parts = append(parts, "together "+digits(float64(sum.Value)/1e9))
+		parts = append(parts, "together "+micro(sum.Value))
 		for _, m := range p.Missing {
 			parts = append(parts, fmt.Sprintf("no rung for %s (%s=%s)", termOfKey(p.Floor.Backend(), m.Key), m.Key, m.Value))
 		}
-		t.wrapped(fmt.Sprintf("%s, %s: %s", p.Library.Title, p.Metric, strings.Join(parts, "; ")), "  ", "      ")
+		t.wrapped(fmt.Sprintf("%s, %s of %s: %s", p.Library.Title, p.Metric, p.Floor.Point(), strings.Join(parts, "; ")), "  ", "      ")
 	}
 }

@@ -137,6 +137,9 @@ func (t *text) wrapped(s, first, rest string) {
 
 func (t *text) analysis(a *Analysis) {
 	t.wrapped(a.Title(), "", "  ")
+	if claim := a.Claim(); claim != "" {
+		t.wrapped(claim, "", "  ")
+	}
 	if len(a.Judgements) > 0 {
 		t.overview(a)
 	} else if len(a.Unsplit) == 0 {
@@ -181,6 +184,36 @@ func (a *Analysis) Title() string {
 		title += "; reference rows, not measured by gic"
 	}
 	return title
+}
+
+// Claim says what the rows cannot support, "" if they support what they say.
+func (a *Analysis) Claim() string {
+	var what, why []string
+	add := func(is bool, w, y string) {
+		if is {
+			what, why = append(what, w), append(why, y)
+		}
+	}
+	soft, host, crowded := false, false, false
+	for _, w := range a.Run.Rows {
+		soft, host = soft || w.First().NIC == "soft", host || w.First().Device == "host"
+		for _, c := range w.Cases {
+			crowded = crowded || c.Host["oversubscribed"] == true
+			for _, warn := range c.Warnings {
+				crowded = crowded || warn.Code == "oversubscribed"
+			}
+		}
+	}
+	add(soft, "nic=soft", "a software NIC has no wire")
+	add(host, "device=host", "host threads are no GPU")
+	add(crowded, "oversubscribed", "too few CPUs")
+	if soft && !host && !crowded {
+		return "nic=soft: completions, round trips and rates are a software NIC's, without a wire; issue times are the GPU's own"
+	}
+	if what == nil {
+		return ""
+	}
+	return strings.Join(what, ", ") + ": " + strings.Join(why, ", ") + "; no claim about hardware follows from these times"
 }
 
 // overview is one line per gap, under the point that it is of.
@@ -530,6 +563,9 @@ func unitOfClass(e Effect) (unit string, scale func(Quantity) float64) {
 		return "M msg/s", func(q Quantity) float64 { return 1e9 / float64(q.Value) }
 	case workloads.Bandwidth:
 		return "GB/s", func(q Quantity) float64 { return 1e6 / float64(q.Value) }
+	}
+	if e.From.Value < 1e8 { // 100 ns
+		return "ns", func(q Quantity) float64 { return float64(q.Value) / 1e6 }
 	}
 	return "us", func(q Quantity) float64 { return float64(q.Value) / 1e9 }
 }
