@@ -372,6 +372,27 @@ static void answer(struct softnic *nic) {
         }
 }
 
+/* Waits until the kernel has its multiprocessors: one that fills the device may be launched next. */
+static int arrive(const struct gpu *g) {
+    uint64_t deadline = nic_monotonic_ns() + LEAVE_NS;
+    for (uint32_t i = 0, polls = 0; i < g->sms; polls++) {
+        if (__atomic_load_n(&g->mail->here[i], __ATOMIC_ACQUIRE)) {
+            i++;
+            continue;
+        }
+        if (polls < 4096) {
+            spin_pause(polls);
+            continue;
+        }
+        if (nic_monotonic_ns() > deadline)
+            return softnic_fail(-ETIMEDOUT,
+                                "GPU engine: no room on the device for %u multiprocessors within %u s",
+                                g->sms, (unsigned)(LEAVE_NS / 1000000000u));
+        nap(LEAVE_POLL_NS);
+    }
+    return 0;
+}
+
 /* Enqueues tables, kernel, tables. The epoch is odd before the keys are read, see the head of internal.h. */
 static int launch(struct softnic *nic, uint64_t end_ps) {
     struct gpu *g = nic->gpu;
@@ -386,6 +407,7 @@ static int launch(struct softnic *nic, uint64_t end_ps) {
     if (!status) {
         queues_out(nic);
         g->mail->stop = g->mail->ask = g->mail->reason = 0;
+        memset(g->mail->here, 0, sizeof g->mail->here);
         g->mail->heartbeat++;
         status = table_up(g, &g->qps, nic->qp_count * sizeof(struct gpu_qp));
     }
@@ -408,6 +430,8 @@ static int launch(struct softnic *nic, uint64_t end_ps) {
     if (!status)
         status = table_down(g, &g->cqs, nic->cq_count * sizeof(struct gpu_cq));
     __atomic_store_n(&g->resident, 1, __ATOMIC_RELEASE);
+    if (!status && nic->clock == SOFTNIC_REAL)
+        status = arrive(g);
     return status ? broke(g, status) : 0;
 }
 

@@ -126,10 +126,11 @@ struct gpu_mail {
     uint32_t stop;      /* host: leave */
     uint32_t heartbeat; /* host: changes as long as it lives */
     uint32_t rsvd[14];
-    uint32_t ask;      /* kernel: a key is not in the table, look again */
-    uint32_t reason;   /* kernel: why it left, GPU_LEFT_... */
-    uint64_t now_ps;   /* kernel, virtual time: where it stopped */
-    uint64_t first_ns; /* kernel: globaltimer at its end */
+    uint32_t here[GPU_MAX_SMS]; /* kernel: block i is on its multiprocessor */
+    uint32_t ask;               /* kernel: a key is not in the table, look again */
+    uint32_t reason;            /* kernel: why it left, GPU_LEFT_... */
+    uint64_t now_ps;            /* kernel, virtual time: where it stopped */
+    uint64_t first_ns;          /* kernel: globaltimer at its end */
 };
 enum { GPU_LEFT_ASKED = 1, GPU_LEFT_SILENCE, GPU_LEFT_DONE };
 

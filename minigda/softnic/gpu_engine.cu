@@ -247,6 +247,8 @@ __global__ void __maxnreg__(REGISTERS) softnic_engine(const __grid_constant__ gp
             to[i] = from[i];
     }
     __syncthreads();
+    if (threadIdx.x == 0)
+        store32(&a.mail->here[blockIdx.x], 1);
     gpu_warp &w = warps[warp];
     if (lane_id() == 0) {
         w.now_ps = a.now_ps;

@@ -416,7 +416,7 @@ GPU_FN uint32_t fast_run(const fast_wqe &f, uint32_t lane, bool *covered_p) {
 GPU_FN uint32_t fast_copy(const fast_wqe &f, uint32_t lane, uint32_t run) {
     const bool in = lane < run;
     if (run > 1 && __ballot_sync(ALL, in && f.bytes > SPREAD_MAX) == 0) {
-        copy_spread((1u << run % 32) - 1, f.to, f.from, f.bytes);
+        copy_spread(ALL >> (32 - run), f.to, f.from, f.bytes);
         return run;
     }
     const uint64_t to = __shfl_sync(ALL, f.to, 0), from = __shfl_sync(ALL, f.from, 0);
