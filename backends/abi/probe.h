@@ -48,7 +48,7 @@ inline int probe_cuda(const char *who, const char *device) {
 /* Where a library may be. Empty and NULL entries are skipped. */
 struct LibraryHint {
     const char *file;  /* "libnccl.so.2" */
-    const char *home;  /* environment variable naming its installation, "NCCL_HOME" */
+    const char *home;  /* variable that names its installation, "NCCL_HOME"; GIC_NCCL_HOME goes first */
     const char *wheel; /* its folder in a Python wheel, "nvidia/nccl/lib" */
 };
 
@@ -96,7 +96,10 @@ inline std::string find_in_python(const std::string &pattern) {
 /* The path to open: from the environment variable, a Python wheel, or the loader's own search ("file" itself,
  * when that opens). "" when it is nowhere. */
 inline std::string find_library(const LibraryHint &hint) {
-    if (const char *home = hint.home ? getenv(hint.home) : nullptr)
+    const char *home = hint.home ? getenv((std::string("GIC_") + hint.home).c_str()) : nullptr;
+    if (!home && hint.home)
+        home = getenv(hint.home);
+    if (home)
         for (const char *sub : {"/lib/", "/lib64/", "/"}) {
             std::string path = std::string(home) + sub + hint.file;
             if (access(path.c_str(), R_OK) == 0)

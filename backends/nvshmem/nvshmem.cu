@@ -36,10 +36,8 @@ struct {
 } loaded;
 
 int find_nvshmem() {
-    // GIC_NVSHMEM_HOME beats what the rest of the environment may name for other programs.
     const char *file = "libnvshmem_host.so.3";
-    std::string path = gic::find_library(
-        {file, getenv("GIC_NVSHMEM_HOME") ? "GIC_NVSHMEM_HOME" : "NVSHMEM_HOME", "nvidia/nvshmem/lib"});
+    std::string path = gic::find_library({file, "NVSHMEM_HOME", "nvidia/nvshmem/lib"});
     if (path.empty())
         return gic::fail(
             -ENOTSUP,

@@ -181,7 +181,7 @@ func (r Reader) libraryChecks() []Check {
 	for _, l := range []struct{ name, file, home, wheel, who, get string }{
 		{"NCCL", "libnccl.so.2", "NCCL_HOME", "nvidia/nccl/lib", "backend ncclgin", "pip install nvidia-nccl-cu13, or set NCCL_HOME"},
 		{"NVSHMEM", "libnvshmem_host.so.3", "NVSHMEM_HOME", "nvidia/nvshmem/lib", "backends nvshmem and deepep",
-			"pip install nvidia-nvshmem-cu13, or set NVSHMEM_HOME"},
+			"pip install nvidia-nvshmem-cu13==3.4.5, or set GIC_NVSHMEM_HOME"},
 		{"DeepEP", "deep_ep_cpp*.so", "", ".", "backend deepep", "build and install it from its repository into the active Python environment"},
 		{"libibverbs", "libibverbs.so.1", "", "", "nic=mlx5", "install rdma-core (Debian: apt install libibverbs1)"},
 		{"libmlx5", "libmlx5.so.1", "", "", "nic=mlx5", "install rdma-core (Debian: apt install ibverbs-providers)"},
@@ -199,11 +199,15 @@ func (r Reader) libraryChecks() []Check {
 // variable names, Python environments, the loader's folders.
 func (r Reader) library(file, home, wheel string) string {
 	var dirs []string
-	if h := r.env(home); h != "" {
+	h := r.env(home)
+	if ours := r.env("GIC_" + home); home != "" && ours != "" { // what is meant for gic alone
+		h = ours
+	}
+	if h != "" {
 		dirs = append(dirs, h+"/lib", h+"/lib64", h)
 	}
 	if wheel != "" {
-		for _, root := range []string{r.env("VIRTUAL_ENV"), r.env("CONDA_PREFIX"), r.env("HOME") + "/.local", "/usr/local", "/usr"} {
+		for _, root := range []string{r.env("VIRTUAL_ENV"), r.env("CONDA_PREFIX"), r.pythonPrefix(), r.env("HOME") + "/.local", "/usr/local", "/usr"} {
 			if root == "" {
 				continue
 			}
@@ -221,6 +225,20 @@ func (r Reader) library(file, home, wheel string) string {
 		found, _ := filepath.Glob(r.path(filepath.Join(d, file)))
 		if len(found) > 0 {
 			return strings.TrimPrefix(found[0], strings.TrimSuffix(r.path("/"), "/"))
+		}
+	}
+	return ""
+}
+
+// pythonPrefix is the prefix of the python3 that a shell would start: a virtual environment that is not activated is on
+// PATH alone.
+func (r Reader) pythonPrefix() string {
+	for dir := range strings.SplitSeq(r.env("PATH"), ":") {
+		if dir == "" {
+			continue
+		}
+		if _, err := os.Stat(r.path(dir + "/python3")); err == nil {
+			return filepath.Dir(dir)
 		}
 	}
 	return ""

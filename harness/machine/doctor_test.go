@@ -3,6 +3,8 @@ package machine
 import (
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -53,6 +55,23 @@ func TestDoctorFindings(t *testing.T) {
 				return map[string]string{"NCCL_HOME": "/usr/local/lib/python3.12/site-packages/nvidia/nccl"}[n]
 			}
 		}, OK, "/usr/local/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2", ""},
+		{"NCCL for gic alone", "NCCL", func(r *Reader, _ *Want) {
+			r.Getenv = func(n string) string {
+				return map[string]string{"NCCL_HOME": "/other", "GIC_NCCL_HOME": "/usr/local/lib/python3.12/site-packages/nvidia/nccl"}[n]
+			}
+		}, OK, "/usr/local/lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2", ""},
+		{"NVSHMEM of the python3 on PATH", "NVSHMEM", func(r *Reader, _ *Want) {
+			r.Root = t.TempDir()
+			for _, f := range []string{"/venv/bin/python3", "/venv/lib/python3.12/site-packages/nvidia/nvshmem/lib/libnvshmem_host.so.3"} {
+				if err := os.MkdirAll(filepath.Dir(r.Root+f), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(r.Root+f, nil, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.Getenv = func(n string) string { return map[string]string{"PATH": "/sbin::/venv/bin"}[n] }
+		}, OK, "/venv/lib/python3.12/site-packages/nvidia/nvshmem/lib/libnvshmem_host.so.3", ""},
 		{"ACS", "RDMA mlx5_0/1", func(*Reader, *Want) {}, Warn, "ACS on 0000:3c:04.0=0x001d", "setpci"},
 		{"link down", "RDMA mlx5_1/1", func(*Reader, *Want) {}, Missing, "DOWN, Ethernet, 200 Gb/sec", "link up"},
 		{"empty machine", "RDMA device", func(r *Reader, _ *Want) { r.Root = t.TempDir() }, Missing, "none", "--nic soft"},
