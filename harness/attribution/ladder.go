@@ -372,6 +372,14 @@ func (c *climb) inLibrary(s *Split) {
 	}
 }
 
+// bounds is the interval of a quantity; an exact one has a point for it.
+func (q Quantity) bounds() (low, high float64, ok bool) {
+	if q.reps == nil && q.Runs == 0 {
+		return q.Value.Seconds(), q.Value.Seconds(), true
+	}
+	return q.Interval()
+}
+
 // agree says whether two values of the same thing agree: their intervals overlap, or they are within tolerance of
 // each other: 10 % of the larger, or least where that is more.
 func agree(a, b Quantity, least Femto) bool {
@@ -383,8 +391,8 @@ func agree(a, b Quantity, least Femto) bool {
 	if diff <= limit {
 		return true
 	}
-	al, ah, ok1 := a.Interval()
-	bl, bh, ok2 := b.Interval()
+	al, ah, ok1 := a.bounds()
+	bl, bh, ok2 := b.bounds()
 	return ok1 && ok2 && al <= bh && bl <= ah
 }
 

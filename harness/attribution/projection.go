@@ -58,7 +58,7 @@ func (r *Run) project(l *Library, floor *Row, metric string) (Projection, bool) 
 	c.keys = keysOf(c.rows, floor.Backend())
 	p := Projection{Library: l, Floor: floor, Metric: metric}
 	for _, choice := range l.Choices {
-		if !acts(choice.Workloads, choice.Metrics, g) || len(choice.When) > 0 || floor.Config(choice.Key) == choice.Value {
+		if !acts(choice.Workloads, choice.Metrics, g) || len(choice.When) > 0 || choice.Value == "" || floor.Config(choice.Key) == choice.Value {
 			continue
 		}
 		c.toggles = append(c.toggles, choice)

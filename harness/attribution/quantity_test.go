@@ -68,3 +68,31 @@ func TestIntervalCoverage(t *testing.T) {
 		t.Errorf("%.0f %% of the intervals hold the median, want about 95 %%", 100*share)
 	}
 }
+
+// Two numbers agree within 10 % of the larger, or where their intervals meet; an exact one is a point.
+func TestAgree(t *testing.T) {
+	runs := func(key string, v ...float64) Quantity {
+		q, err := FromRuns(key, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	wide := runs("wide", -0.2e-6, 0.1e-6, 0.5e-6, 0.6e-6, 0.9e-6)
+	for _, tt := range []struct {
+		name string
+		a, b Quantity
+		want bool
+	}{
+		{"within 10 %", Exact(1e-6), Exact(1.09e-6), true},
+		{"beyond 10 %", Exact(1e-6), Exact(1.2e-6), false},
+		{"nothing, in an interval", wide, Exact(0), true},
+		{"nothing, below all", runs("above", 0.5e-6, 0.6e-6, 0.7e-6), Exact(0), false},
+		{"intervals meet", wide, runs("other", 0.8e-6, 1.5e-6, 2e-6), true},
+		{"one figure has no interval", wide, runs("one", 5e-6), false},
+	} {
+		if got := agree(tt.a, tt.b, 0); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
