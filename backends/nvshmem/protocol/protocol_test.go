@@ -73,7 +73,7 @@ var calls = map[string][]string{
 	// Those of 4 bytes fit one block.
 	"atomic_add_32":  lone(add32),
 	"atomic_swap_32": lone(set32),
-	"put_each_warp": group(),
+	"put_each_warp":  group(),
 	// Both only wait for CQEs.
 	"fence": nil,
 	"quiet": nil,
