@@ -26,6 +26,7 @@ process run that is ok is replayed; its trace must have the hash that the record
 
 type replayFlags struct {
 	floor, out string
+	nic        string
 	repeat     natural
 	write      bool
 }
@@ -34,6 +35,7 @@ func newReplayFlags() (*flags, *replayFlags) {
 	f, r := newFlags("replay"), &replayFlags{repeat: natural{max: 1000}}
 	g := f.group("Flags")
 	g.StringVar(&r.floor, "floor", "minigda", "backend and keys of the floor at every point where no traced row has it, `B:key=v`; none for no floor")
+	g.StringVar(&r.nic, "nic", "", "measure on this `NIC`, as in gic run, instead of that of the traced rows")
 	g.Var(&r.repeat, "repeat", "process runs of every case; default 5")
 	g.StringVar(&r.out, "out", "", "write run.jsonl into the folder `DIR`; else as gic run does")
 	g.BoolVar(&r.write, "write-only", false, "write replay.yaml, and run nothing")
@@ -91,6 +93,9 @@ func (a *app) replay(args []string) error {
 	suite := filepath.Join(beside, "replay.yaml")
 	if err := os.WriteFile(suite, text, 0o644); err != nil {
 		return fmt.Errorf("write %s: %w", suite, err)
+	}
+	if r.nic != "" {
+		p.NIC = r.nic
 	}
 	run := []string{"--suite", suite, "--seed", fmt.Sprint(p.Seed), "--device", p.Device, "--nic", p.NIC}
 	if p.Profile != "" {

@@ -182,7 +182,7 @@ func replayOf(c *record.Case) (string, error) {
 	if c.Backend == "minigda" { // its keys mean what those of the replay mean
 		keys["scope"] = c.Config["scope"]
 		keys["stated_batch"] = c.Config["batch"]
-		if c.Config["sharing"] == "warp" {
+		if c.Config["sharing"] == "warp" || c.Config["agent"] == "warp" {
 			keys["lanes"] = "32"
 		}
 	}
