@@ -1,0 +1,72 @@
+// Which settings of the NVSHMEM backend go together, and what a refusal says. No look at the machine.
+#include "backends/nvshmem/nvshmem.h"
+
+namespace {
+
+int failures;
+
+struct Case {
+    const char *nic;
+    std::vector<gic_kv> config, nic_config;
+    int status;
+    const char *text; // part of the refusal
+};
+
+void check(const Case &c) {
+    gic_open open{};
+    open.nranks = 2;
+    open.device = "cuda:0";
+    open.nic = c.nic;
+    open.config = c.config.data();
+    open.config_count = (uint32_t)c.config.size();
+    open.nic_config = c.nic_config.data();
+    open.nic_config_count = (uint32_t)c.nic_config.size();
+    gic::error_text() = "";
+    const int status = nvshmem_backend::check_keys(&open);
+    const std::string said = gic::error_text();
+    if (status == c.status && (status == 0 || said.find(c.text) != std::string::npos))
+        return;
+    failures++;
+    printf("nic=%s", c.nic);
+    for (const gic_kv &kv : c.config)
+        printf(" %s=%s", kv.key, kv.value);
+    printf(": %d \"%s\", want %d with \"%s\"\n", status, said.c_str(), c.status, c.text);
+}
+
+} // namespace
+
+int main() {
+    const Case cases[] = {
+        {"soft", {}, {}, 0, ""},
+        {"none", {}, {}, 0, ""},
+        {"soft", {{"path", "ibgda"}, {"rc", "512"}, {"depth", "32768"}, {"batch", "1024"}}, {}, 0, ""},
+        {"none", {{"path", "p2p"}, {"scope", "warp"}, {"level", "public"}}, {}, 0, ""},
+        {"none", {{"level", "inlined"}}, {}, 0, ""},
+        {"soft", {{"level", "internal"}, {"completion", "queue"}}, {}, 0, ""},
+        {"soft", {{"fault", "withdraw"}}, {}, 0, ""},
+        {"soft", {}, {{"engine", "cpu"}, {"doorbell", "host"}}, 0, ""},
+        // What a machine or a build could give one day is a skipped row.
+        {"mlx5_0", {}, {}, -ENOTSUP, "nic=mlx5_0: nvshmem over a real NIC is not served yet"},
+        {"none", {{"path", "ibgda"}}, {}, -ENOTSUP, "path=ibgda needs a NIC"},
+        {"soft", {{"path", "p2p"}}, {}, -ENOTSUP, "path=p2p uses no NIC"},
+        {"soft", {}, {{"engine", "gpu"}}, -ENOTSUP, "engine=gpu"},
+        {"soft", {}, {{"doorbell", "gpu"}}, -ENOTSUP, "doorbell=gpu"},
+        {"none", {{"level", "internal"}}, {}, -ENOTSUP, "level=internal"},
+        {"soft", {{"completion", "queue"}}, {}, -ENOTSUP, "completion=queue"},
+        {"soft", {{"level", "inlined"}, {"scope", "warp"}}, {}, -ENOTSUP, "level=inlined"},
+        {"none", {{"fault", "withdraw"}}, {}, -ENOTSUP, "fault=withdraw"},
+        // What can never be is a wrong value.
+        {"soft", {{"rc", "0"}}, {}, -EINVAL, "rc=0"},
+        {"soft", {{"rc", "513"}}, {}, -EINVAL, "rc=513"},
+        {"soft", {{"depth", "1000"}}, {}, -EINVAL, "depth=1000: want a power of two"},
+        {"soft", {{"depth", "64"}}, {}, -EINVAL, "depth=64"},
+        {"soft", {{"batch", "256"}, {"depth", "128"}}, {}, -EINVAL, "batch=256 with depth=128"},
+        {"soft", {{"heap", "0"}}, {}, -EINVAL, "heap=0"},
+        {"soft", {{"map", "dct"}}, {}, -EINVAL, "map=dct: want one of cta|sm|warp"},
+        {"soft", {{"no_such_key", "1"}}, {}, -EINVAL, "no_such_key"},
+    };
+    for (const Case &c : cases)
+        check(c);
+    printf(failures ? "keys_test: %d failed\n" : "keys_test: ok\n", failures);
+    return failures != 0;
+}
