@@ -107,14 +107,14 @@ func distance(a Against) Femto {
 }
 
 // against compares two splits: each set of terms that both cover and neither can take apart further, and what is
-// left if both leave the same terms to it.
+// left if both leave the same to it.
 func against(a, b *Split, least Femto) []Against {
 	var out []Against
 	for _, terms := range common(a, b) {
 		x, y := sum(a, terms), sum(b, terms)
 		out = append(out, Against{terms, a.Method, b.Method, x, y, agree(x, y, least)})
 	}
-	if sameTerms(a.Covers, b.Covers) {
+	if len(out) > 0 && partsSeen(a, b) && partsSeen(b, a) {
 		out = append(out, Against{[]Name{Residual}, a.Method, b.Method, a.Residual, b.Residual, agree(a.Residual, b.Residual, least)})
 	}
 	return out
@@ -178,9 +178,13 @@ func sum(s *Split, names []Name) Quantity {
 	return out
 }
 
-func sameTerms(a, b []Name) bool {
-	in := func(x, y []Name) bool {
-		return !slices.ContainsFunc(x, func(n Name) bool { return !slices.Contains(y, n) })
+// partsSeen says whether all parts of a split are of terms that the other one speaks of, too: then what they leave over is
+// the same.
+func partsSeen(s, other *Split) bool {
+	for _, p := range s.Parts {
+		if slices.ContainsFunc(p.Terms, func(n Name) bool { return !slices.Contains(other.Covers, n) }) {
+			return false
+		}
 	}
-	return in(a, b) && in(b, a)
+	return true
 }

@@ -261,16 +261,35 @@ func (c *climb) chain(s *Split) {
 	}
 }
 
-// covers are the terms that the ladder has a number for, or that are the same on both sides.
+// covers are the terms that the ladder speaks of: those with a rung, those that are the same on both sides, and those
+// that the floor has a key for and in which no difference is documented. A choice without a rung takes its term out.
+// Messages and signals are the same where the NIC counted as many work requests per operation.
 func (c *climb) covers(s *Split) []Name {
 	var out []Name
 	add := func(n Name) {
-		if !slices.Contains(out, n) {
+		if n != "" && !slices.Contains(out, n) {
 			out = append(out, n)
 		}
 	}
+	floor := c.g.Floor.Backend()
+	for _, t := range terms {
+		if slices.ContainsFunc(t.Floor, func(k Key) bool { return k.Backend == floor }) {
+			add(t.Name)
+		}
+	}
+	theirs, ok1 := perMessage(c.g.Row, "wqes")
+	ours, ok2 := perMessage(c.g.Floor, "wqes")
+	if ok1 && ok2 && theirs == ours {
+		add(SignalProtocol)
+		add(Algorithm)
+	}
+	drop := func(n Name) { out = slices.DeleteFunc(out, func(o Name) bool { return o == n }) }
+	drop(DoorbellPath) // the key says who rings, not how often
+	for _, r := range c.g.Readings() {
+		drop(r.Term)
+	}
 	for _, t := range s.Same {
-		add(termOfKey(c.g.Floor.Backend(), t.Key))
+		add(termOfKey(floor, t.Key))
 	}
 	for _, p := range s.Parts {
 		for _, n := range p.Terms {
@@ -278,8 +297,7 @@ func (c *climb) covers(s *Split) []Name {
 		}
 	}
 	for _, t := range s.Missing {
-		n := termOfKey(c.g.Floor.Backend(), t.Key)
-		out = slices.DeleteFunc(out, func(o Name) bool { return o == n })
+		drop(termOfKey(floor, t.Key))
 	}
 	return out
 }
