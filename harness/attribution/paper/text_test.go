@@ -138,17 +138,17 @@ func callerFigures() []figure {
 			figure{"P-IB", "Table 14", "caller", nil, config, r.backend, "registers_dormant", r.dormant},
 			figure{"P-IB", "Table 14", "caller", nil, config, r.backend, "waiting_loss", r.waiting / 100})
 	}
-	dormant := func(backend, build, kernel, metric string, percent float64) {
-		out = append(out, figure{"P-IB", "Fig. 9", "caller_dormant", words("kernel", kernel), words("build", build), backend, metric, percent / 100})
+	dormant := func(backend, build, work, metric string, percent float64) {
+		out = append(out, figure{"P-IB", "Fig. 9", "caller_dormant", words("work", work), words("build", build), backend, metric, percent / 100})
 	}
 	for backend, build := range map[string]string{"nvshmem": "inlined", "ncclgin": ""} {
 		dormant(backend, build, "compute", "dormant_loss_low", 11)
 		dormant(backend, build, "compute", "dormant_loss_high", 15)
 	}
-	dormant("nvshmem", "inlined", "streaming", "dormant_loss", 37)
-	dormant("nvshmem", "separate", "streaming", "dormant_loss", 37)
-	dormant("ncclgin", "", "streaming", "dormant_loss", 37)
-	dormant("minigda", "", "streaming", "dormant_loss", 27)
+	dormant("nvshmem", "inlined", "stream", "dormant_loss", 37)
+	dormant("nvshmem", "separate", "stream", "dormant_loss", 37)
+	dormant("ncclgin", "", "stream", "dormant_loss", 37)
+	dormant("minigda", "", "stream", "dormant_loss", 27)
 	for qps, percent := range map[string]float64{"16": 7, "64": 20, "528": 64} {
 		out = append(out, figure{"P-IB", "Fig. 9", "caller_qps", nil, words("qps", qps), "nvshmem", "waiting_loss", percent / 100})
 	}
