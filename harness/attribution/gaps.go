@@ -23,7 +23,7 @@ func ParsePose(text string) (Pose, error) {
 	backend, rest, ok := strings.Cut(text, ":")
 	p := Pose{Backend: backend, Config: map[string]string{}}
 	if !ok || backend == "" || rest == "" {
-		return p, fmt.Errorf("%q is not BACKEND:KEY=VALUE,...", text)
+		return p, fmt.Errorf("%q is not of the form BACKEND:KEY=VALUE", text)
 	}
 	for part := range strings.SplitSeq(rest, ",") {
 		k, v, ok := strings.Cut(part, "=")
