@@ -218,7 +218,7 @@ func (w *Row) inverse(metric string) (Quantity, workloads.Class, bool) {
 
 // preferred are the values that a change starts from, where that is not the default or the smallest.
 var preferred = map[string]string{
-	"backend.ring_mode": "private", "backend.scope": "qp", "workload.cpu": "warm", "workload.role": "send", "workload.active": "few", "backend.api": "internal",
+	"backend.ring_mode": "private", "backend.scope": "qp", "workload.cpu": "warm", "workload.role": "send", "workload.active": "few", "backend.api": "internal", "backend.level": "internal",
 }
 
 // termOfEffect is the term of a key; more queues under a quiet that waits for all of them are its scope.

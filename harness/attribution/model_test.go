@@ -26,7 +26,7 @@ const (
 )
 
 var (
-	orderCost = map[string]float64{"gpu-fence": 0, "gpu-release": 10, "threadfence": 520, "sys-release": 1670}
+	orderCost = map[string]float64{"gpu-fence": 0, "gpu-release": 10, "threadfence": 520, "sys-release": 1670, "sys-fence": 1920}
 	shareCost = map[string]float64{"exclusive": 0, "lock": 240, "handoff": 400, "warp": 150}
 )
 
