@@ -28,7 +28,8 @@ enum class gda_replay_op : uint32_t {
     fetch_add,
     flush,
     quiet,
-    ring
+    ring,
+    fence // never noted
 };
 
 // What a kernel did, in the order in which the agent did it.
@@ -96,16 +97,14 @@ template <gda_order O> class gda_replay_agent {
 
   public:
     GIC_DEVICE gda_replay_agent(const gda_replay_handle<O> &h, const gic::Self &self)
-        : h_(h), self_(self), plan_(h.plan), learn_(h, self), next_(h.plan.states[self.agent].next) {}
+        : h_(h), self_(self), plan_(h.plan), next_(h.plan.states[self.agent].next) {}
     GIC_DEVICE ~gda_replay_agent() {
         plan_.states[self_.agent].next = next_;
         leave();
     }
 
     GIC_DEVICE int put(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
-        if (!plan_.replaying)
-            return note(op::put, peer, bytes, dst, 0, learn_.put(peer, dst, src, bytes));
-        return play(args{dst, src, 0, 0});
+        return act(op::put, peer, bytes, args{dst, src, 0, 0});
     }
     template <class F> GIC_DEVICE int put_each(uint32_t peer, uint32_t n, F message) {
         GIC_ROLLED
@@ -117,41 +116,28 @@ template <gda_order O> class gda_replay_agent {
         return gic::OK;
     }
     GIC_DEVICE int put_value(uint32_t peer, uint64_t dst, uint64_t value, uint32_t bytes) {
-        if (!plan_.replaying)
-            return note(op::put_value, peer, bytes, dst, 0, learn_.put_value(peer, dst, value, bytes));
         if (bytes < 8)
             value &= ((uint64_t)1 << (8 * bytes)) - 1;
-        return play(args{dst, 0, dst, value});
+        return act(op::put_value, peer, bytes, args{dst, 0, dst, value});
     }
     GIC_DEVICE int signal(uint32_t peer, uint64_t sig, uint64_t add) {
-        if (!plan_.replaying)
-            return note(op::signal, peer, 8, 0, sig, learn_.signal(peer, sig, add));
-        return play(args{0, 0, sig, add});
+        return act(op::signal, peer, 8, args{0, 0, sig, add});
     }
     GIC_DEVICE int put_signal(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes, uint64_t sig,
                               uint64_t add) {
-        if (!plan_.replaying)
-            return note(op::put_signal, peer, bytes, dst, sig,
-                        learn_.put_signal(peer, dst, src, bytes, sig, add));
-        return play(args{dst, src, sig, add});
+        return act(op::put_signal, peer, bytes, args{dst, src, sig, add});
     }
     GIC_DEVICE int notify(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes, uint64_t sig,
                           uint64_t value) {
-        if (!plan_.replaying)
-            return note(op::notify, peer, bytes, dst, sig, learn_.notify(peer, dst, src, bytes, sig, value));
-        return play(args{dst, src, sig, value});
+        return act(op::notify, peer, bytes, args{dst, src, sig, value});
     }
     GIC_DEVICE int get(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
-        if (!plan_.replaying)
-            return note(op::get, peer, bytes, src, 0, learn_.get(peer, dst, src, bytes));
-        return play(args{src, dst, 0, 0});
+        return act(op::get, peer, bytes, args{src, dst, 0, 0});
     }
     GIC_DEVICE int fetch_add(uint32_t peer, uint64_t off, uint64_t add, uint64_t *old_p) {
-        if (!plan_.replaying)
-            return note(op::fetch_add, peer, 8, off, 0, learn_.fetch_add(peer, off, add, old_p));
-        if (int s = play(args{0, 0, off, add}))
+        if (int s = act(op::fetch_add, peer, 8, args{off, 0, off, add}))
             return s;
-        *old_p = gic::load_acquire((const uint64_t *)landing_at(peer));
+        *old_p = gic::load_acquire((const uint64_t *)landing_at(peer)); // learning lands there, too
         return gic::OK;
     }
     GIC_DEVICE int wait(uint64_t sig, uint64_t at_least) {
@@ -161,46 +147,79 @@ template <gda_order O> class gda_replay_agent {
                 return s;
         return gic::OK;
     }
-    GIC_DEVICE int fence(uint32_t peer) { return plan_.replaying ? (int)gic::OK : learn_.fence(peer); }
+    GIC_DEVICE int fence(uint32_t peer) {
+        return plan_.replaying ? (int)gic::OK : learn(h_, self_, op::fence, peer, 0, args{});
+    }
     GIC_DEVICE int flush(uint32_t peer) {
-        if (!plan_.replaying)
-            return note(op::flush, peer, 0, 0, 0, learn_.flush(peer));
-        if (int s = play(args{}))
+        if (int s = act(op::flush, peer, 0, args{}))
             return s;
-        if (h_.choices.scope == gda_scope::qp)
+        if (h_.choices.scope == gda_scope::qp || !plan_.replaying)
             return gic::OK;
         if (h_.choices.scope == gda_scope::peer)
             return complete_others(peer * h_.choices.qps, h_.choices.qps);
         return complete_others(0, h_.nranks * h_.choices.qps);
     }
     GIC_DEVICE int quiet() {
-        if (!plan_.replaying)
-            return note(op::quiet, 0, 0, 0, 0, learn_.quiet());
-        if (int s = play(args{}))
+        if (int s = act(op::quiet, 0, 0, args{}))
             return s;
-        return h_.choices.scope == gda_scope::qp ? (int)gic::OK
-                                                 : complete_others(0, h_.nranks * h_.choices.qps);
+        return h_.choices.scope == gda_scope::qp || !plan_.replaying
+                   ? (int)gic::OK
+                   : complete_others(0, h_.nranks * h_.choices.qps);
     }
     GIC_DEVICE void gpu_visible() { gic::fence_acq_rel<gic::Scope::system>(); }
-    GIC_DEVICE int ring() {
-        return plan_.replaying ? play(args{}) : note(op::ring, 0, 0, 0, 0, learn_.ring());
-    }
+    GIC_DEVICE int ring() { return act(op::ring, 0, 0, args{}); }
 
   private:
+    // at: payload, value, counter in the peer's window; local: in this rank's; sig: signal, polled word, value, counter.
     struct args {
         uint64_t at, local, sig, value;
     };
 
-    GIC_DEVICE int note(op what, uint32_t peer, uint32_t bytes, uint64_t at, uint64_t sig, int status) {
-        if (status)
-            return status;
+    GIC_DEVICE int act(op what, uint32_t peer, uint32_t bytes, const args &a) {
+        return plan_.replaying ? play(a) : note(what, peer, bytes, a);
+    }
+
+    // By mini-gda's own choices, and noted.
+    GIC_DEVICE int note(op what, uint32_t peer, uint32_t bytes, const args &a) {
+        if (int s = learn(h_, self_, what, peer, bytes, a))
+            return s;
         if (next_ < plan_.capacity)
             plan_.journal[(size_t)self_.agent * plan_.capacity + next_] =
-                gda_replay_entry{what, peer, bytes, 0, at, sig};
+                gda_replay_entry{what, peer, bytes, 0, a.at, a.sig};
         else
             plan_.states[self_.agent].overflow++;
         next_++;
         return gic::OK;
+    }
+    // A call, and an agent for it alone: what it has posted is rung (batch=1) and kept in its cursors.
+    GIC_COLD static int learn(const gda_replay_handle<O> &h, gic::Self self, op what, uint32_t peer,
+                              uint32_t bytes, args a) {
+        learner agent(h, self);
+        uint64_t old;
+        switch (what) {
+        case op::put:
+            return agent.put(peer, a.at, a.local, bytes);
+        case op::put_value:
+            return agent.put_value(peer, a.at, a.value, bytes);
+        case op::signal:
+            return agent.signal(peer, a.sig, a.value);
+        case op::put_signal:
+            return agent.put_signal(peer, a.at, a.local, bytes, a.sig, a.value);
+        case op::notify:
+            return agent.notify(peer, a.at, a.local, bytes, a.sig, a.value);
+        case op::get:
+            return agent.get(peer, a.local, a.at, bytes);
+        case op::fetch_add:
+            return agent.fetch_add(peer, a.at, a.value, &old);
+        case op::flush:
+            return agent.flush(peer);
+        case op::quiet:
+            return agent.quiet();
+        case op::fence:
+            return agent.fence(peer);
+        default:
+            return agent.ring();
+        }
     }
 
     // This agent's next entry.
@@ -401,7 +420,6 @@ template <gda_order O> class gda_replay_agent {
     const gda_replay_handle<O> &h_;
     gic::Self self_;
     gda_replay_plan plan_;
-    learner learn_;
     uint32_t next_;
     uint32_t at_ = none;
     bool shared_ = false;
