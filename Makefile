@@ -72,6 +72,17 @@ san_lib := $(miniproxy_src:%.cc=$(B)/san/%.o) $(minigda_src:%.cc=$(B)/san/%.o) $
 $(tests): $(B)/test/%: $(B)/san/%.o $(san_lib)
 	@mkdir -p $(@D)
 	$(CXX) $(SAN) -o $@ $^ $(LDLIBS)
+# softnic's tests in virtual time on the GPU engine's device code, whose lanes are coroutines here.
+warp_tests := $(foreach t,wqe queue error pace softnic_fuzz,$(B)/test/minigda/softnic/warp_$(t)_test)
+$(B)/san/warp/%.o: minigda/softnic/%.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(SAN) -DSOFTNIC_TEST_GPU $(DEPS) -c $< -o $@
+$(B)/san/warp/%.o: minigda/softnic/%.cc
+	@mkdir -p $(@D)
+	$(CXX) $(ALL_CXXFLAGS) $(SAN) $(DEPS) -c $< -o $@
+$(warp_tests): $(B)/test/minigda/softnic/warp_%: $(B)/san/warp/%.o $(B)/san/warp/test_warp.o $(softnic_src:%.c=$(B)/san/%.o)
+	@mkdir -p $(@D)
+	$(CXX) $(SAN) -o $@ $^ $(LDLIBS)
 $(benches): $(B)/bench/%: $(B)/obj/%.o $(miniproxy_objs) $(B)/obj/$(no_gpu).o
 	@mkdir -p $(@D)
 	$(CXX) -o $@ $^ $(LDLIBS)
@@ -82,8 +93,8 @@ run: all ## build, then run the main job: both floors side by side on this machi
 test: ## all tests; needs no GPU and no NIC
 	+@$(MAKE) test-c
 	+@$(MAKE) test-go
-test-c: $(tests)
-	@for t in $(tests); do echo "== $$t"; timeout 300 $$t || { echo "FAIL $$t"; exit 1; }; done
+test-c: $(tests) $(warp_tests)
+	@for t in $(tests) $(warp_tests); do echo "== $$t"; timeout 300 $$t || { echo "FAIL $$t"; exit 1; }; done
 test-go: all
 	GORACE=atexit_sleep_ms=0 $(GO) test -race -timeout 15m ./...
 
@@ -117,9 +128,10 @@ endef
 
 # A floor's plugin with CUDA serves device=host too. Everything but the kernels is compiled by the host compiler; a
 # kernel is one workload on one type of handle, a few to an object (GIC_PART), so that make -j spreads them.
-floors := minigda miniproxy
-minigda_kernels := $(foreach p,1 2 3 4 5,op-$(p)) $(foreach p,1 2 5 8,stream-$(p)) caller-1 caller-2 caller-7 \
+floors := minigda miniproxy replay
+minigda_kernels := $(foreach p,1 2 3 4 5,op-$(p)) $(foreach p,1 2 5 8,stream-$(p)) caller-1 caller-2 caller-7 caller-10 \
 	$(foreach w,alltoall moe conform,$(w)-1 $(w)-2 $(w)-6) conform-9
+replay_kernels := op-1 op-2 stream-1 stream-2 alltoall-1 moe-1
 miniproxy_kernels := op-1 caller-7 stream-1 alltoall-1 moe-1 conform-1
 cuda_kernels = $($(1)_kernels:%=$(B)/cuda/$(1)_%.o)
 cuda_plugins := $(floors:%=$(B)/cuda/lib%.so)

@@ -55,8 +55,6 @@ GIC_KERNEL(runtime, group)
 #elif GIC_PART == 7 // caller's
 GIC_KERNEL(gpu_fence, exclusive)
 GIC_KERNEL(sys_release, exclusive)
-GIC_KERNEL(gpu_fence, spare)
-GIC_KERNEL(sys_release, spare)
 template int gic::launch_gpu_alone<workload>(gic::Gpu &, const workload::Params &, const volatile uint32_t *);
 #elif GIC_PART == 8 // stream's
 GIC_KERNEL(runtime, exclusive)
@@ -68,4 +66,7 @@ GIC_KERNEL(gpu_fence, bare_group)
 GIC_KERNEL(sys_release, bare_group)
 #elif GIC_PART == 9 // conform's
 GIC_KERNEL(runtime, spare)
+#elif GIC_PART == 10 // caller's
+GIC_KERNEL(gpu_fence, spare)
+GIC_KERNEL(sys_release, spare)
 #endif

@@ -185,7 +185,7 @@ template <class H>
 int rounds(gic::Gpu &gpu, const H &h, const Params &p, Absent absent, Code<H> code,
            volatile uint32_t *stop_word) {
     cudaStream_t stream = (cudaStream_t)gpu.stream();
-    const uint32_t wide = 8 * gpu.multiprocessors();
+    const uint32_t wide = 8 * gpu.multiprocessors(), lanes = h.lanes > 32 ? h.lanes : 32;
     for (uint32_t round = 0; round < p.warmup + p.rounds; round++)
         for (uint32_t i = 0; i < p.variants; i++) {
             const uint32_t variant = caller_workload::turn(p, round, i);
@@ -196,7 +196,7 @@ int rounds(gic::Gpu &gpu, const H &h, const Params &p, Absent absent, Code<H> co
             else
                 code<<<p.blocks, p.threads, 0, stream>>>(h, p, variant, loops, stop_word);
             if (variant == caller_workload::SEND || variant == caller_workload::WAIT)
-                complete<H><<<p.blocks, 32, 0, stream>>>(h, p, stop_word);
+                complete<H><<<p.blocks, lanes, 0, stream>>>(h, p, stop_word);
             collect<><<<wide, helpers, 0, stream>>>(p, variant);
             GIC_CUDA(cudaGetLastError());
         }
@@ -216,6 +216,9 @@ int caller_workload::launch(gic::Gpu &gpu, const H &h, const Params &p, uint32_t
     const gic_caller::Absent absent = gic_caller::absent_for(p);
     const gic_caller::Code<H> code =
         p.work == STREAM ? gic_caller::code_for<STREAM, H>(p) : gic_caller::code_for<COMPUTE, H>(p);
+    if (h.lanes > p.threads)
+        return gic::fail(-ENOTSUP, "caller: threads=%u are fewer than the %u lanes of an agent", p.threads,
+                         h.lanes);
     Shape shapes[2];
     if (int rc = gic_caller::shape_of(absent, p, &shapes[0]))
         return rc;

@@ -82,7 +82,7 @@ struct op_workload {
                 if (h.rank == 0)
                     GIC_TRY(request<H>(agent, self, p, e));
                 else if (h.rank == 1)
-                    GIC_TRY(respond<H>(agent, p, e, rate));
+                    GIC_TRY(respond<H>(agent, self, p, e, rate));
             }
         }
         GIC_TRY(agent.quiet());
@@ -231,16 +231,20 @@ struct op_workload {
     }
 
     template <class H>
-    static GIC_DEVICE int respond(typename H::Agent &agent, const Params &p, const Echo &e, double rate) {
+    static GIC_DEVICE int respond(typename H::Agent &agent, const gic::Self &self, const Params &p,
+                                  const Echo &e, double rate) {
         const uint64_t ticks = (uint64_t)((double)e.delay_ns * rate);
         GIC_ROLLED
         for (uint32_t i = 0; i < e.warmup + e.iterations; i++) {
             const uint64_t n = e.base + i + 1;
             GIC_TRY(agent.wait(p.request, n));
             // The delay is below 2 ms and nothing else is due meanwhile: it does not yield, which would
-            // lengthen it by a time slice.
-            for (const uint64_t from = gic::clock64(); gic::clock64() - from < ticks;)
-                gic::pause(0);
+            // lengthen it by a time slice. One lane: those of a warp need not leave the wait together, and two
+            // that delay one after the other make it twice as long (the timer check saw 100 us for 50).
+            if (self.lane == 0)
+                for (const uint64_t from = gic::clock64(); gic::clock64() - from < ticks;)
+                    gic::pause(0);
+            gic::sync_lanes(self);
             GIC_TRY(announce(agent, p, 0, p.reply, n));
             GIC_TRY(make_room(agent, 0, n));
         }

@@ -200,7 +200,8 @@ func (j *Job) Simulate(windows []workloads.Memory) ([]workloads.RankResult, erro
 			}
 		}
 		results[rank].Series = append(results[rank].Series,
-			backends.Series{Name: "elapsed", Unit: "ns", Values: []float64{1000 * float64(j.messages)}})
+			backends.Series{Name: "elapsed", Unit: "ns", Values: []float64{1000 * float64(j.messages)}},
+			backends.Series{Name: "posted", Unit: "ns", Values: []float64{500 * float64(j.messages)}})
 	}
 	return results, j.barrier.SetBarrier(windows, barriers)
 }
