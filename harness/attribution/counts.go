@@ -2,11 +2,11 @@ package attribution
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
 	"gic/backends"
+	"gic/harness/record"
 )
 
 // Counts explains a gap by how often each unit of work occurs: the difference of the counts times the cost of one.
@@ -54,7 +54,7 @@ func (c Counts) Split(g *Gap) (*Split, error) {
 		t.enqueue()
 	}
 	if len(t.s.Covers) == 0 {
-		return nil, Blind("no count of this row is known: its NIC counters are not exact, and nothing is documented")
+		return nil, Blind("no count of this row is known: no NIC counted, and nothing is documented")
 	}
 	if err := t.s.Close(); err != nil {
 		return nil, err
@@ -86,19 +86,27 @@ func (t *tally) add(term Name, n float64, what string, cost Quantity, how string
 
 // perMessage is an exact counter of a row per operation of its message list; the same in every process run.
 func perMessage(w *Row, name string) (float64, bool) {
-	n := math.NaN()
-	for _, c := range w.Cases {
-		i := slices.IndexFunc(c.Counters, func(k backends.Counter) bool { return k.Name == name && k.Exact })
-		if i < 0 || c.Messages == 0 {
-			return 0, false
-		}
-		v := float64(c.Counters[i].Value) / float64(c.Messages)
-		if !math.IsNaN(n) && v != n {
-			return 0, false
-		}
-		n = v
+	values, exact := perMessages(w, name)
+	if len(values) == 0 || !exact || values[0] != values[len(values)-1] {
+		return 0, false
 	}
-	return n, !math.IsNaN(n)
+	return values[0], true
+}
+
+// perMessages is a counter of a row per operation, of each process run in ascending order, and whether it is declared
+// exact.
+func perMessages(w *Row, name string) (values []float64, exact bool) {
+	exact = true
+	for _, c := range w.Cases {
+		i := slices.IndexFunc(c.Counters, func(k backends.Counter) bool { return k.Name == name })
+		if i < 0 || c.Messages == 0 || c.Status != record.OK && c.Status != record.Unsafe {
+			continue
+		}
+		exact = exact && c.Counters[i].Exact
+		values = append(values, float64(c.Counters[i].Value)/float64(c.Messages))
+	}
+	slices.Sort(values)
+	return values, exact
 }
 
 // documented is what the library's file says of a unit.
@@ -115,10 +123,19 @@ func (t *tally) documented(unit string) (Count, bool) {
 
 // counted is how often a unit occurs per operation in the library and on the floor, and where that is from.
 func (t *tally) counted(counter, unit string, floorHas float64) (library, floor float64, from []string, ok bool) {
-	a, ok1 := perMessage(t.g.Row, counter)
-	b, ok2 := perMessage(t.g.Floor, counter)
-	if ok1 && ok2 {
-		return a, b, []string{"NIC counter " + counter}, true
+	a, exactA := perMessages(t.g.Row, counter)
+	b, exactB := perMessages(t.g.Floor, counter)
+	if len(a) > 0 && len(b) > 0 {
+		what := "NIC counter " + counter
+		for _, v := range []struct {
+			values []float64
+			exact  bool
+		}{{a, exactA}, {b, exactB}} {
+			if n := len(v.values); !v.exact {
+				what += fmt.Sprintf(", timed: %s..%s of %d process runs", number(v.values[0]), number(v.values[n-1]), n)
+			}
+		}
+		return a[len(a)/2], b[len(b)/2], []string{what}, true
 	}
 	d, ok := t.documented(unit)
 	return d.PerOp, floorHas, append([]string{d.What}, d.Source...), ok
