@@ -17,9 +17,15 @@
 #include <string.h>
 #include <unistd.h>
 
+/* With SOFTNIC_TEST_GPU it is the GPU engine that is fuzzed, see test_warp.cc. */
+#if defined(SOFTNIC_TEST_GPU)
+struct softnic_attr bed_attr(struct softnic_attr attr);
+#endif
+
 enum { FUZZ_QPS = 3, FUZZ_DEPTH = 8, FUZZ_CQ = 4, FUZZ_REGION = 256, FUZZ_GUARD = 64, FUZZ_KEYS = 6 };
 
-static uint64_t fuzz_seed; /* to name in a failure; 0 under libFuzzer */
+static uint64_t fuzz_seed;           /* to name in a failure; 0 under libFuzzer */
+static uint32_t fuzz_qps = FUZZ_QPS; /* that are used */
 
 struct fuzz_input {
     const uint8_t *at, *end;
@@ -47,6 +53,15 @@ struct fuzz {
     uint8_t *memory[2]; /* guard, region, guard: malloc'ed, so ASan knows its edges too */
     uint32_t key[FUZZ_KEYS];
 };
+
+/* What a program leaves behind, to compare engines by. */
+struct fuzz_end {
+    uint8_t memory[2][FUZZ_REGION];
+    uint8_t cqe[FUZZ_QPS][FUZZ_CQ * 64];
+    struct softnic_counters n[FUZZ_QPS];
+    uint32_t state[FUZZ_QPS], syndrome[FUZZ_QPS];
+};
+static struct fuzz_end *fuzz_end; /* NULL: nobody asks */
 
 #define FUZZ_REQUIRE(condition)                                                                              \
     do {                                                                                                     \
@@ -125,7 +140,7 @@ static void fuzz_wqe(struct fuzz *f, struct fuzz_qp *q, struct fuzz_input *in) {
     case 0x0f:
         ds = 2;
         fuzz_put(fuzz_seg(q, 1) + 8, fuzz_u8(in) % 16, 4);
-        fuzz_put(fuzz_seg(q, 1) + 12, f->qp[fuzz_u8(in) % FUZZ_QPS].cqn + fuzz_u8(in) / 250, 4);
+        fuzz_put(fuzz_seg(q, 1) + 12, f->qp[fuzz_u8(in) % fuzz_qps].cqn + fuzz_u8(in) / 250, 4);
         break;
     case 0x23:
         ds = 2;
@@ -198,7 +213,7 @@ static void fuzz_qp_make(struct fuzz *f, int i, struct fuzz_input *in) {
 
 static void fuzz_step(struct fuzz *f, struct fuzz_input *in) {
     uint8_t what = fuzz_u8(in);
-    struct fuzz_qp *q = &f->qp[what % FUZZ_QPS];
+    struct fuzz_qp *q = &f->qp[what % fuzz_qps];
     switch (what / FUZZ_QPS % 16) {
     default:
         fuzz_wqe(f, q, in);
@@ -251,6 +266,18 @@ static void fuzz_counters(const struct fuzz *f) {
     FUZZ_REQUIRE(n.qps_used <= FUZZ_QPS);
 }
 
+static void fuzz_note(const struct fuzz *f) {
+    memset(fuzz_end, 0, sizeof *fuzz_end);
+    for (int node = 0; node < 2; node++)
+        memcpy(fuzz_end->memory[node], f->memory[node] + FUZZ_GUARD, FUZZ_REGION);
+    for (int i = 0; i < FUZZ_QPS; i++) {
+        memcpy(fuzz_end->cqe[i], f->qp[i].cqe, sizeof f->qp[i].cqe);
+        softnic_counters_get(f->nic[0], f->qp[i].qpn, &fuzz_end->n[i]);
+        fuzz_end->state[i] = softnic_qp_state(f->nic[0], f->qp[i].qpn);
+        fuzz_end->syndrome[i] = softnic_qp_syndrome(f->nic[0], f->qp[i].qpn);
+    }
+}
+
 static void fuzz_one(const uint8_t *data, size_t size) {
     static struct fuzz f; /* queues must outlive the NIC */
     static const struct softnic_profile paced = {
@@ -271,8 +298,14 @@ static void fuzz_one(const uint8_t *data, size_t size) {
                                     .trace_records = how & 4 ? 32 : 0};
         if (how & 2)
             attr.profile = paced;
+#if defined(SOFTNIC_TEST_GPU)
+        attr.trace_records = 0;
+        attr = bed_attr(attr);
+#endif
         FUZZ_REQUIRE(softnic_create(&attr, &f.nic[node]) == 0);
-        f.memory[node] = malloc(2 * FUZZ_GUARD + FUZZ_REGION);
+        /* At the same place in both of two runs that are compared: a WQE has it as payload too. */
+        static uint8_t place[2][2 * FUZZ_GUARD + FUZZ_REGION] __attribute__((aligned(64)));
+        f.memory[node] = fuzz_end ? place[node] : malloc(2 * FUZZ_GUARD + FUZZ_REGION);
         memset(f.memory[node], 0xa5, 2 * FUZZ_GUARD + FUZZ_REGION);
     }
     for (int i = 0; i < FUZZ_KEYS; i++)
@@ -284,10 +317,14 @@ static void fuzz_one(const uint8_t *data, size_t size) {
     softnic_advance(f.nic[0], 1000000);
     fuzz_guards(&f);
     fuzz_counters(&f);
+    if (fuzz_end)
+        fuzz_note(&f);
     softnic_destroy(f.nic[0]);
     softnic_destroy(f.nic[1]);
-    free(f.memory[0]);
-    free(f.memory[1]);
+    if (!fuzz_end) {
+        free(f.memory[0]);
+        free(f.memory[1]);
+    }
 }
 
 #endif

@@ -10,7 +10,7 @@
 
 namespace softnic_gpu {
 
-enum { SHARE_FROM = 32768, CHUNK_MIN = 8192, CHUNK_MAX = 65536 };
+constexpr uint32_t SHARE_FROM = 32768, CHUNK_MIN = 8192, CHUNK_MAX = 65536, COPIES = GPU_JOB_COPIES;
 
 // Takes chunks of job `slot` until there are no more. All that was copied is visible before `done` says so.
 GPU_FN bool job_work(gpu_board *board, uint32_t slot) {
@@ -26,7 +26,7 @@ GPU_FN bool job_work(gpu_board *board, uint32_t slot) {
             return any;
         fence_gpu(); // the owner's description of the job
         const uint32_t size = load32(&job->chunk);
-        const uint32_t end = lane < GPU_JOB_COPIES ? load32(&job->copies[lane].end) : ~0u;
+        const uint32_t end = lane < COPIES ? load32(&job->copies[lane].end) : ~0u;
         const uint32_t which = __ffs(__ballot_sync(ALL, chunk < end)) - 1;
         const uint32_t first = which ? __shfl_sync(ALL, end, which - 1) : 0;
         const gpu_copy *copy = &job->copies[which];
@@ -54,18 +54,18 @@ GPU_CALL void copy_shared(const gpu_args &a, uint32_t index, uint32_t count, uin
     const uint32_t lane = lane_id(), warps = a.warps * gridDim.x;
     gpu_job *job = &a.board->jobs[index];
     uint64_t all = lane < count ? bytes : 0;
-    for (int d = 1; d < GPU_JOB_COPIES; d *= 2)
+    for (int d = 1; d < (int)COPIES; d *= 2)
         all += __shfl_xor_sync(ALL, all, d);
     all = __shfl_sync(ALL, all, 0);
     uint64_t size = (all / (warps * 4) + 2047) & ~(uint64_t)2047;
     size = size < CHUNK_MIN ? CHUNK_MIN : size > CHUNK_MAX ? CHUNK_MAX : size;
     uint32_t end = lane < count ? (uint32_t)((bytes + size - 1) / size) : 0;
-    for (int d = 1; d < GPU_JOB_COPIES; d *= 2) {
+    for (int d = 1; d < (int)COPIES; d *= 2) {
         const uint32_t before = __shfl_up_sync(ALL, end, d);
         end += lane >= (uint32_t)d ? before : 0;
     }
-    const uint32_t chunks = __shfl_sync(ALL, end, GPU_JOB_COPIES - 1);
-    if (lane < GPU_JOB_COPIES) {
+    const uint32_t chunks = __shfl_sync(ALL, end, COPIES - 1);
+    if (lane < COPIES) {
         gpu_copy *copy = &job->copies[lane];
         store64(&copy->to, to);
         store64(&copy->from, from);

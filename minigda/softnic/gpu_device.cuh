@@ -4,12 +4,22 @@
 
 #include "gpu.h"
 
+#if defined(__CUDACC__)
+#define GPU_UNROLL _Pragma("unroll")
+#define GPU_ROLLED _Pragma("unroll 1")
+#else
+#include "gpu_warp.h"
+#define GPU_UNROLL
+#define GPU_ROLLED
+#endif
 #define GPU_FN __device__ static __forceinline__
 #define GPU_CALL __device__ static __noinline__
 
 namespace softnic_gpu {
 
 constexpr uint32_t ALL = 0xffffffffu;
+
+#if defined(__CUDACC__)
 
 GPU_FN uint32_t lane_id() {
     uint32_t lane;
@@ -68,10 +78,13 @@ GPU_FN void store128(void *p, pair v) {
     asm volatile("st.relaxed.sys.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
 }
 
-// What this warp's lanes stored so far is visible before what any of them stores next: to this device, or `far`
-// to everybody.
 GPU_FN void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 GPU_FN void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+#endif // else those of gpu_warp.h
+
+// What this warp's lanes stored so far is visible before what any of them stores next: to this device, or `far`
+// to everybody.
 GPU_FN void fence_warp(bool far) {
     __syncwarp();
     if (far)
@@ -112,7 +125,7 @@ GPU_FN bool is_word(uint64_t to, uint32_t bytes) {
 GPU_FN uint8_t load8(uint64_t p) { return *(const volatile uint8_t *)p; }
 
 GPU_FN void copy_bytes(uint64_t to, uint64_t from, uint32_t bytes, uint32_t lane) {
-#pragma unroll 1
+    GPU_ROLLED
     for (uint32_t i = lane; i < bytes; i += 32)
         store8((void *)(to + i), load8(from + i));
 }
@@ -120,17 +133,17 @@ GPU_FN void copy_bytes(uint64_t to, uint64_t from, uint32_t bytes, uint32_t lane
 // 16 bytes a lane, `unroll` of them on their way at once. Both aligned; bytes a multiple of 16.
 template <int unroll> GPU_FN void copy_units(uint64_t to, uint64_t from, uint64_t bytes, uint32_t lane) {
     uint64_t at = lane * 16u;
-#pragma unroll 1
+    GPU_ROLLED
     for (; at + (unroll - 1) * 512u < bytes; at += unroll * 512u) {
         pair v[unroll];
-#pragma unroll
+        GPU_UNROLL
         for (int i = 0; i < unroll; i++)
             v[i] = load128((const void *)(from + at + i * 512u));
-#pragma unroll
+        GPU_UNROLL
         for (int i = 0; i < unroll; i++)
             store128((void *)(to + at + i * 512u), v[i]);
     }
-#pragma unroll 1
+    GPU_ROLLED
     for (; at < bytes; at += 512)
         store128((void *)(to + at), load128((const void *)(from + at)));
 }
@@ -139,7 +152,7 @@ template <int unroll> GPU_FN void copy_units(uint64_t to, uint64_t from, uint64_
 GPU_FN void copy_skewed(uint64_t to, uint64_t from, uint64_t bytes, uint32_t lane) {
     const uint32_t skew = (uint32_t)(from & 3) * 8;
     const uint64_t base = from & ~(uint64_t)3;
-#pragma unroll 1
+    GPU_ROLLED
     for (uint64_t at = lane * 4u; at < bytes; at += 128) {
         const uint32_t lo = load32((const void *)(base + at));
         const uint32_t hi = skew ? load32((const void *)(base + at + 4)) : 0;

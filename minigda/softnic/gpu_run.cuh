@@ -25,7 +25,7 @@ GPU_FN uint32_t opcode_of(const small &s) { return s.flags >> 16 & 0xff; }
 GPU_FN small look(engine e, const gpu_qp &q, uint32_t index, uint32_t left) {
     const uint64_t at = q.sq + (uint64_t)(index & q.mask) * MLX5_BB;
     uint64_t words[WQE_BLOCK_WORDS];
-#pragma unroll
+    GPU_UNROLL
     for (int i = 0; i < 3; i++) {
         const pair v = load128((const void *)(at + 16 * i));
         words[2 * i] = v.lo;
@@ -77,7 +77,7 @@ GPU_FN void copy_spread(uint32_t mask, uint64_t to, uint64_t from, uint32_t byte
     const uint32_t align = (uint32_t)(to | from);
     const uint32_t shift = (align & 15) == 0 ? 4 : (align & 3) == 0 ? 2 : 0;
     uint32_t ends = mine ? (bytes + (1u << shift) - 1) >> shift : 0; // units up to and with this lane's
-#pragma unroll
+    GPU_UNROLL
     for (int d = 1; d < 32; d *= 2) {
         const uint32_t before = __shfl_up_sync(ALL, ends, d);
         ends += lane >= (uint32_t)d ? before : 0;
@@ -86,7 +86,7 @@ GPU_FN void copy_spread(uint32_t mask, uint64_t to, uint64_t from, uint32_t byte
     for (uint32_t first = 0; first < total; first += 32) {
         const uint32_t unit = first + lane;
         uint32_t owner = 0; // lanes whose units are all before this one
-#pragma unroll
+        GPU_UNROLL
         for (int d = 16; d > 0; d /= 2)
             owner += __shfl_sync(ALL, ends, owner + d - 1) <= unit ? d : 0;
         owner &= 31;
@@ -101,9 +101,9 @@ GPU_FN void copy_spread(uint32_t mask, uint64_t to, uint64_t from, uint32_t byte
         else if (sh == 2 && at + 4 <= size)
             store32((void *)(dst + at), load32((const void *)(src + at)));
         else
-#pragma unroll 1
-            for (uint32_t i = at; i < size && i < at + (1u << sh); i++)
-                store8((void *)(dst + i), load8(src + i));
+            GPU_ROLLED
+        for (uint32_t i = at; i < size && i < at + (1u << sh); i++)
+            store8((void *)(dst + i), load8(src + i));
     }
     __syncwarp();
 }
@@ -117,12 +117,12 @@ GPU_CALL void copy_each(engine e, uint32_t mask, uint64_t to, uint64_t from, uin
     const uint32_t big = __ballot_sync(ALL, bytes >= SHARE_FROM) & mask;
     const uint32_t lane = lane_id(), first = mask ? __ffs(mask) - 1 : 0;
     if (others && big == mask && (mask & (mask - 1)) && ((mask >> first) & ((mask >> first) + 1)) == 0) {
-        for (uint32_t l = first; mask >> l; l += GPU_JOB_COPIES) {
-            const uint32_t left = 32 - __clz(mask) - l, count = left < GPU_JOB_COPIES ? left : GPU_JOB_COPIES;
+        for (uint32_t l = first; mask >> l; l += COPIES) {
+            const uint32_t left = 32 - __clz(mask) - l, count = left < COPIES ? left : COPIES;
             const uint32_t from_lane = (l + lane) & 31;
             const uint64_t t = __shfl_sync(ALL, to, from_lane), f = __shfl_sync(ALL, from, from_lane);
             copy_shared(e.a, e.w.index, count, t, f, __shfl_sync(ALL, bytes, from_lane), far);
-            if (l + GPU_JOB_COPIES > 31)
+            if (l + COPIES > 31)
                 break;
         }
         return;
@@ -245,7 +245,7 @@ GPU_CALL bool complete_run(engine e, gpu_qp &q, uint32_t cqes, uint32_t first, u
 GPU_CALL bool record_ahead(engine e, gpu_qp &q) {
     complete_failed(e, q, q.cons, 0, MLX5_SYND_LOCAL_QP_OP);
     skip_to_record(q);
-    return false;
+    return flush(e, q);
 }
 
 // No profile: fetch, execute, complete. prod: the record's. Returns whether the QP must be looked at again without a new
@@ -357,7 +357,7 @@ GPU_FN fast_wqe fast_look(engine e, const gpu_key *keys, uint64_t at, uint32_t i
     f.to = f.from = 0;
     f.bytes = 0;
     f.what = FAST_NOT;
-#pragma unroll
+    GPU_UNROLL
     for (int i = 0; i < 3; i++) {
         const pair v = load128((const void *)(at + 16 * i));
         words[2 * i] = v.lo;
@@ -480,7 +480,7 @@ GPU_FN word_wqe word_look(engine e, const gpu_key *keys, uint64_t at, uint32_t i
                           uint32_t qpn, uint32_t node) {
     uint64_t words[6];
     word_wqe w = {0, 0, 0, 0, false};
-#pragma unroll
+    GPU_UNROLL
     for (int i = 0; i < 3; i++) {
         const pair v = load128((const void *)(at + 16 * i));
         words[2 * i] = v.lo;
@@ -510,7 +510,8 @@ GPU_FN word_wqe word_look(engine e, const gpu_key *keys, uint64_t at, uint32_t i
             return w;
         w.value = load_word(from, put.bytes);
     }
-    w.flags |= far ? FAR : 0;
+    if (far)
+        w.flags |= FAR;
     w.bytes = put.bytes;
     w.fits = true;
     return w;

@@ -123,19 +123,6 @@ GPU_FN uint64_t cqe_tail(const gpu_qp &q, uint32_t index, uint32_t opcode, uint3
            (uint64_t)op_own << 56;
 }
 
-// Stores what of a CQE has been held back, behind a fence.
-GPU_CALL void tail_out(engine e, gpu_qp &q) {
-    if (e.w.tail == 0)
-        return;
-    clean(e);
-    if (lane_id() == 0) {
-        store64((void *)(q.cqe + 56), e.w.tail);
-        store64(&e.a.cqs[q.cq].prod, q.prod);
-        e.w.tail = 0;
-    }
-    __syncwarp();
-}
-
 // A CQ that other QPs may use too, or a ring: one CQE, at once. False: the CQ has overrun.
 GPU_CALL bool cq_push(engine e, gpu_qp &q, uint32_t index, uint32_t opcode, uint32_t bytes,
                       uint32_t syndrome) {
@@ -221,6 +208,7 @@ GPU_CALL void complete_failed(engine e, gpu_qp &q, uint32_t index, uint32_t opco
 // Block `index & mask` of a ring into words: 16 bytes by each of 4 lanes.
 GPU_FN void block_in(uint64_t ring, uint32_t slot, uint64_t *words) {
     const uint32_t lane = lane_id();
+    __syncwarp(); // all have done with what is there
     if (lane < 4) {
         const pair v = load128((const void *)(ring + (uint64_t)slot * MLX5_BB + lane * 16));
         words[lane * 2] = v.lo;

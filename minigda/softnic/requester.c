@@ -113,7 +113,7 @@ static int serve_now(struct worker *w, struct qp *qp, const struct qp *next) {
     if (UNLIKELY(ahead < 0)) {
         completer_fail(w, qp, (uint16_t)qp->cons, 0, MLX5_SYND_LOCAL_QP_OP);
         qp->cons += (uint16_t)(qp->seen - (uint16_t)qp->cons);
-        return 0;
+        return flush(w, qp);
     }
     if (ahead == 0)
         return bell_is_ahead(nic, qp);

@@ -74,6 +74,7 @@ void *bed_alloc(size_t bytes);
 void bed_free(void *addr);
 struct softnic_attr bed_attr(struct softnic_attr attr); /* the same on the engine under test */
 void *bed_memory(struct softnic *nic, size_t bytes);    /* for peers; goes with the NIC */
+void bed_cpu(int on);                                   /* the CPU engine instead, until told otherwise */
 int bed_run(const char *name, int *failures, void (*tests)(void));
 #else
 enum { BED_GPU = 0 };

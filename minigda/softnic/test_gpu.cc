@@ -24,6 +24,7 @@ const Mode modes[] = {
     {"device memory", true, SOFTNIC_WRITES_RUNS},
 };
 const Mode *mode = modes;
+bool cpu;
 std::set<void *> kept; // of bed_memory
 
 void must(cudaError_t e, const char *what) {
@@ -55,8 +56,9 @@ void bed_free(void *addr) {
         must(mode->managed ? cudaFree(addr) : cudaFreeHost(addr), "free");
 }
 
+void bed_cpu(int on) { cpu = on != 0; }
 struct softnic_attr bed_attr(struct softnic_attr attr) {
-    attr.engine = SOFTNIC_ENGINE_GPU;
+    attr.engine = cpu ? SOFTNIC_ENGINE_CPU : SOFTNIC_ENGINE_GPU;
     attr.writes = mode->writes;
     if (attr.max_qps == 0)
         attr.max_qps = 64;

@@ -1,0 +1,247 @@
+// The GPU engine without a GPU, for softnic's tests in virtual time: its host side over plain memory, its device code as
+// the coroutines of gpu_warp.h, and the bed of the tests.
+// C allows struct wqe_head and its maker to share a name.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#include "gpu_kernel.cuh"
+#pragma GCC diagnostic pop
+
+#include <errno.h>
+
+namespace softnic_warp {
+
+thread_local Warp *warp;
+bool downwards;
+
+namespace {
+
+uint32_t first_lane() { return downwards ? LANES - 1 : 0; }
+uint32_t last_lane() { return downwards ? 0 : LANES - 1; }
+
+// Saves the running lane's registers and goes on with another's.
+#if defined(__x86_64__)
+extern "C" void softnic_warp_switch(void **save, void *load);
+asm(R"(
+    .text
+    .type softnic_warp_switch, @function
+softnic_warp_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .size softnic_warp_switch, .-softnic_warp_switch
+)");
+constexpr bool supported = true;
+#else
+void softnic_warp_switch(void **, void *) {}
+constexpr bool supported = false;
+#endif
+
+void next() {
+    Warp *w = warp;
+    const uint32_t from = w->lane;
+    w->lane = (downwards ? from + LANES - 1 : from + 1) % LANES;
+    softnic_warp_switch(&w->sp[from], w->sp[w->lane]);
+}
+
+void lane_main() {
+    Warp *w = warp;
+    w->body(w->arg);
+    const uint32_t me = w->lane;
+    if (w->round[me] != w->round[first_lane()]) {
+        fprintf(stderr, "gpu_warp: lane %u ends after %u meetings, the first after %u\n", me, w->round[me],
+                w->round[first_lane()]);
+        abort();
+    }
+    void *ignored;
+    if (me == last_lane())
+        softnic_warp_switch(&ignored, w->home);
+    next();
+    abort(); // nobody comes back to a lane that has ended
+}
+
+} // namespace
+
+const uint64_t *meet(uint32_t place, uint64_t brought) {
+    Warp *w = warp;
+    const uint32_t me = w->lane, round = w->round[me]++, half = round & 1;
+    w->left[half][me] = brought;
+    w->place[half][me] = place;
+    next();
+    if (w->place[half][first_lane()] != place || w->round[last_lane()] < round + 1) {
+        const uint32_t first = w->place[half][first_lane()];
+        fprintf(stderr, "gpu_warp: lane %u meets at line %u (%u), the first lane at line %u (%u)\n", me,
+                place >> 8, place & 255, first >> 8, first & 255);
+        abort();
+    }
+    return w->left[half];
+}
+
+void run(void (*body)(void *), void *arg) {
+    static uint8_t *stacks;
+    if (!stacks)
+        stacks = (uint8_t *)aligned_alloc(64, (size_t)LANES * STACK);
+    static Warp w;
+    w = Warp{};
+    w.body = body;
+    w.arg = arg;
+    for (uint32_t i = 0; i < LANES; i++) {
+        // As softnic_warp_switch leaves a stack: six registers, where to go, and the alignment of a call.
+        void **top = (void **)(stacks + (size_t)(i + 1) * STACK - 64);
+        *--top = nullptr;
+        *--top = (void *)lane_main;
+        for (int r = 0; r < 6; r++)
+            *--top = nullptr;
+        w.sp[i] = top;
+    }
+    w.lane = first_lane();
+    warp = &w;
+    softnic_warp_switch(&w.home, w.sp[w.lane]);
+    warp = nullptr;
+}
+
+} // namespace softnic_warp
+
+struct gpu_dev {
+    int unused;
+};
+
+namespace {
+
+int dev_open(int, gpu_dev **dev_p) {
+    static gpu_dev dev;
+    *dev_p = &dev;
+    return softnic_warp::supported ? 0 : softnic_fail(-ENOTSUP, "no coroutines on this processor");
+}
+void dev_close(gpu_dev *) {}
+int dev_alloc(gpu_dev *, size_t bytes, void **addr_p) {
+    bytes = (bytes + 63) & ~(size_t)63;
+    *addr_p = aligned_alloc(64, bytes);
+    memset(*addr_p, 0, bytes);
+    return 0;
+}
+int dev_free(gpu_dev *, void *addr) {
+    free(addr);
+    return 0;
+}
+int dev_map(gpu_dev *, void *, size_t) { return 0; }
+int dev_unmap(gpu_dev *, void *) { return 0; }
+gpu_kind dev_where(gpu_dev *, const void *) { return GPU_MEM_OWN; }
+int dev_share(gpu_dev *, void *, uint8_t *, uint64_t *) { return softnic_fail(-ENOTSUP, "one process only"); }
+int dev_open_shared(gpu_dev *, const uint8_t *, void **) {
+    return softnic_fail(-ENOTSUP, "one process only");
+}
+int dev_close_shared(gpu_dev *, void *) { return 0; }
+int dev_reach(gpu_dev *, const void *) { return 0; }
+int dev_copy(gpu_dev *, void *to, const void *from, size_t bytes) {
+    memcpy(to, from, bytes);
+    return 0;
+}
+int dev_fill(gpu_dev *, void *to, size_t pitch, int value, size_t width, size_t rows) {
+    for (size_t i = 0; i < rows; i++)
+        memset((uint8_t *)to + i * pitch, value, width);
+    return 0;
+}
+struct block {
+    const gpu_args *args;
+    void *shared;
+};
+int dev_launch(gpu_dev *, const gpu_args *args, uint32_t blocks, uint32_t shared_bytes) {
+    if (blocks != 1 || args->warps != 1 || !args->is_virtual)
+        return softnic_fail(-ENOTSUP, "virtual time only");
+    block b = {args, aligned_alloc(64, (shared_bytes + 63) & ~63u)};
+    memset(b.shared, 0xcc, shared_bytes);
+    softnic_warp::run(
+        [](void *arg) {
+            const block *mine = (const block *)arg;
+            softnic_gpu::engine_block(*mine->args, mine->shared);
+        },
+        &b);
+    free(b.shared);
+    return 0;
+}
+int dev_done(gpu_dev *) { return 1; }
+
+const gpu_ops ops = {dev_open,
+                     dev_close,
+                     dev_alloc,
+                     dev_free,
+                     dev_alloc,
+                     dev_free,
+                     dev_map,
+                     dev_unmap,
+                     dev_where,
+                     dev_share,
+                     dev_open_shared,
+                     dev_close_shared,
+                     dev_reach,
+                     dev_copy,
+                     dev_copy,
+                     dev_fill,
+                     dev_launch,
+                     dev_done,
+                     sizeof(softnic_gpu::gpu_warp)};
+
+softnic_writes writes;
+bool cpu;
+
+} // namespace
+
+const gpu_ops *gpu_ops_linked(void) { return &ops; }
+
+extern "C" {
+
+void *bed_alloc(size_t bytes) {
+    void *addr;
+    dev_alloc(nullptr, bytes, &addr);
+    return addr;
+}
+void bed_free(void *addr) { free(addr); }
+void bed_cpu(int on) { cpu = on != 0; }
+struct softnic_attr bed_attr(struct softnic_attr attr) {
+    attr.engine = cpu ? SOFTNIC_ENGINE_CPU : SOFTNIC_ENGINE_GPU;
+    attr.writes = writes;
+    if (attr.max_qps == 0)
+        attr.max_qps = 64;
+    return attr;
+}
+void *bed_memory(struct softnic *nic, size_t bytes) {
+    void *addr;
+    if (softnic_mem_alloc(nic, bytes, &addr)) {
+        fprintf(stderr, "softnic_mem_alloc: %s\n", softnic_error());
+        exit(1);
+    }
+    return addr;
+}
+int bed_run(const char *name, int *failures, void (*tests)(void)) {
+    if (!softnic_warp::supported) {
+        printf("%s: skipped: no coroutines on this processor\n", name);
+        return 0;
+    }
+    const struct {
+        const char *name;
+        softnic_writes writes;
+        bool downwards;
+    } modes[] = {{"runs", SOFTNIC_WRITES_RUNS, false},
+                 {"runs, last lane first", SOFTNIC_WRITES_RUNS, true},
+                 {"strict", SOFTNIC_WRITES_STRICT, false}};
+    for (const auto &m : modes) {
+        writes = m.writes;
+        softnic_warp::downwards = m.downwards;
+        tests();
+        printf("%s on the GPU engine's code, %s: %s\n", name, m.name, *failures ? "failed" : "ok");
+    }
+    return *failures != 0;
+}
+}
