@@ -16,7 +16,7 @@ func partPlan(t *testing.T) *Plan {
 // The shares of a plan are the plan: each record in one of them, in its order.
 func TestPartsMakeTheWhole(t *testing.T) {
 	p := partPlan(t)
-	for n := 1; n <= 2*len(p.Outers); n++ {
+	for _, n := range []int{1, 2, 3, 7, len(p.Outers) - 1, len(p.Outers), 2 * len(p.Outers)} {
 		var all []Outer
 		for k := 1; k <= n; k++ {
 			part := p.Part(Part{k, n})
@@ -47,7 +47,7 @@ func TestPartIsDeterministic(t *testing.T) {
 // Backends that are compared with each other are measured by one command.
 func TestPartKeepsGroupsTogether(t *testing.T) {
 	p := partPlan(t)
-	for n := 2; n <= 12; n++ {
+	for _, n := range []int{2, 3, 5, 12} {
 		at := map[string]int{}
 		for k := 1; k <= n; k++ {
 			for _, o := range p.Part(Part{k, n}).Outers {
