@@ -94,7 +94,8 @@ struct gic_open {
     const char *job;    /* unique per case and process run: prefix of every shared-memory name ("gic-...") */
     const char *device; /* "host", or "cuda:N" */
     const char *nic;    /* "soft", "none", or the name of an RDMA device */
-    const struct gic_kv *nic_config; /* soft: "engine", "profile", "threads", "watch", "doorbell", "trace" */
+    /* soft: "engine", "profile", "threads", "watch", "doorbell", "trace", "sms", "writes", "queues", "window" */
+    const struct gic_kv *nic_config;
     uint32_t nic_config_count;
     const struct gic_kv *config; /* every key of gic_backend.keys, defaults filled in */
     uint32_t config_count;
