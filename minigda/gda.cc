@@ -115,6 +115,47 @@ void stop_monitor(gda *g) {
     g->monitoring = false;
 }
 
+// Hands on what kernels have left in place of a doorbell: GPUs that cannot store to the NIC's page have a thread do it.
+void *ringer_main(void *arg) {
+    gda *g = (gda *)arg;
+    const size_t n = g->fabric->qps.size();
+    std::vector<uint64_t> seen(n);
+    for (size_t i = 0; i < n; i++) // what the last launch left has been rung
+        seen[i] = *g->fabric->qps[i].bell;
+    for (uint32_t idle = 0;; gic::pause(idle++)) {
+        // Looked at before the sweep: what was there when the kernel ended is rung.
+        const bool last = __atomic_load_n(&g->stop_ringer, __ATOMIC_ACQUIRE);
+        for (size_t i = 0; i < n; i++) {
+            // Acquire and release: whoever sees the doorbell finds the record and the WQEs.
+            const uint64_t bell = __atomic_load_n(&g->bells[8 * i], __ATOMIC_ACQUIRE);
+            if (bell == seen[i])
+                continue;
+            __atomic_store_n(g->fabric->qps[i].bell, seen[i] = bell, __ATOMIC_RELEASE);
+            idle = 0;
+        }
+        if (last)
+            return nullptr;
+    }
+}
+
+int start_ringer(gda *g) {
+    if (!g->attr.host_rings)
+        return 0;
+    g->stop_ringer = 0;
+    if (int err = pthread_create(&g->ringer, nullptr, ringer_main, g))
+        return gic::fail(-err, "start the thread that rings: %s", strerror(err));
+    g->ringing = true;
+    return 0;
+}
+
+void stop_ringer(gda *g) {
+    if (!g->ringing)
+        return;
+    __atomic_store_n(&g->stop_ringer, 1u, __ATOMIC_RELEASE);
+    pthread_join(g->ringer, nullptr);
+    g->ringing = false;
+}
+
 int make_cursors(gda *g, uint32_t agents) {
     if (agents <= g->agents_max)
         return 0;
@@ -174,6 +215,8 @@ int reset(gda *g) {
         fresh.slot_waits = g->cursors[i].slot_waits;
         g->cursors[i] = fresh;
     }
+    if (g->bells)
+        memset(g->bells, 0, g->fabric->qps.size() * 64);
     const int rc = gda_fabric_reset(g->fabric);
     g->broken = rc != 0;
     return rc;
@@ -190,6 +233,11 @@ int lay_out(gda *g) {
     if (g->attr.inline_max < 8)
         if (int rc = gda_fabric_alloc_data(g->fabric, qps.size() * g->attr.depth * 8, &values, &values_key))
             return rc;
+    void *bells = nullptr;
+    if (g->attr.host_rings)
+        if (int rc = gda_fabric_alloc(g->fabric, qps.size() * 64, &bells, nullptr))
+            return rc;
+    g->bells = (uint64_t *)bells;
     g->queues = (gda_queue *)queues;
     g->gate = (gda_gate *)gate;
     void *device = queues;
@@ -201,7 +249,7 @@ int lay_out(gda *g) {
         gda_queue &q = g->queues[i];
         q.blocks = qps[i].sq;
         q.dbr = &qps[i].dbr->snd;
-        q.bell = qps[i].bell;
+        q.bell = g->bells ? g->bells + 8 * i : qps[i].bell;
         q.cqe = qps[i].cqe;
         q.values = values ? (uint64_t *)values + i * g->attr.depth : nullptr;
         q.values_key = values_key;
@@ -260,6 +308,7 @@ void gda_close(gda *g) {
     if (!g)
         return;
     stop_monitor(g);
+    stop_ringer(g);
     gda_fabric_close(g->fabric);
     delete g;
 }
@@ -301,14 +350,18 @@ int gda_begin(gda *g, uint32_t agents) {
     if (int rc = upload(g))
         return rc;
     g->agents = agents;
-    if (holds(a)) // the monitor lets the NIC go on
-        return start_monitor(g);
-    return gda_fabric_begin(g->fabric);
+    int rc = start_ringer(g);
+    if (rc == 0) // held: the monitor lets the NIC go on
+        rc = holds(a) ? start_monitor(g) : gda_fabric_begin(g->fabric);
+    if (rc)
+        stop_ringer(g);
+    return rc;
 }
 
 int gda_end(gda *g, int status) {
     stop_monitor(g);
     const std::string said = gic::error_text();
+    stop_ringer(g);
     int rc = gda_fabric_end(g->fabric, status == 0);
     if (rc == 0)
         rc = download(g);
@@ -415,12 +468,13 @@ void gda_facts(const gda *g, gic::Facts *facts) {
     if (gda_bare(g->attr.sharing))
         facts->set("unsafe", "bare=on: nothing checks that a slot is free");
     facts->set("lanes", lanes_of(g->attr));
+    facts->set("ringer", std::string(g->attr.host_rings ? "host" : "gpu"));
     facts->set("hold", std::string(holds(g->attr) ? "on" : "off"));
     facts->set("inline_max", g->attr.inline_max);
     if (g->agents) {
         facts->set("agents", g->agents);
         const uint32_t agents = g->fabric->gpu ? 1 : g->agents; // one thread waits for the kernel
-        facts->set("runnable_threads", agents + g->fabric->workers + holds(g->attr));
+        facts->set("runnable_threads", agents + g->fabric->workers + holds(g->attr) + g->attr.host_rings);
     }
 }
 

@@ -69,6 +69,12 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     }
 
     template <class F> GIC_DEVICE int put_each(uint32_t peer, uint32_t n, F message) {
+        if constexpr (!gda_lanes(
+                          S)) { // n is 1; a loop around it would load all constants anew in front of it
+            (void)n;
+            const gic::Message m = message(0);
+            return put(peer, m.dst, m.src, m.bytes);
+        }
         if (gda_lanes(S) && h_.choices.inline_max <= GDA_INLINE_ONE_BLOCK && !h_.choices.inline_only)
             return put_group(peer, n, message);
         GIC_ROLLED

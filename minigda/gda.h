@@ -18,6 +18,7 @@ struct gda_attr {
     uint32_t inline_max;                      // 0: nothing goes inline
     bool inline_only;                         // refuse what does not fit instead of pointing to it
     uint32_t lanes;                           // of an agent that has some (gda_lanes); 0: a warp's
+    bool host_rings;                          // kernels leave doorbells in memory, and a thread rings them
     bool hold;                                // the NIC looks at the queues only while an agent waits for it
 };
 
@@ -37,6 +38,11 @@ struct gda {
     bool monitoring;
     uint32_t stop_monitor;
     pthread_t monitor;
+    // host_rings: a word per queue, 64 bytes apart, in place of its doorbell; the thread that hands them on.
+    uint64_t *bells;
+    bool ringing;
+    uint32_t stop_ringer;
+    pthread_t ringer;
     const volatile uint32_t *stop; // of gic_open
     uint64_t timeout_ns;
 };

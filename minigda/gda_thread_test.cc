@@ -171,6 +171,18 @@ template <gda_sharing S> void check_bare() {
     CHECK(gda_check(&a) == -EINVAL, "bare with a batch that is no power of two");
 }
 
+// A host thread rings for several agents; the NIC is woken by nothing else.
+void check_ringer() {
+    for (uint32_t batch : {1u, 8u}) {
+        gda_attr a = defaults();
+        a.host_rings = true;
+        a.qps = 4;
+        a.batch = batch;
+        a.order = gda_order::sys_release;
+        gda_dispatch(a, Share{a, 4, 8});
+    }
+}
+
 // Every rung, 131,072 WQEs through 64 blocks.
 void check_orders() {
     for (uint32_t order = 0; order < (uint32_t)gda_order::runtime; order++) {
@@ -470,6 +482,7 @@ int main() {
     check_orders();
     check_groups();
     check_over();
+    check_ringer();
     check_bare<gda_sharing::bare>();
     check_bare<gda_sharing::bare_group>();
     check_error();

@@ -18,7 +18,7 @@ int check(const struct gda_fabric *fabric, const Attr &a) {
     int rc;
     if ((rc = in_range("rings", a.rings, 1, MAX_RINGS)) ||
         (rc = in_range("workers", a.workers, 1, MAX_WORKERS)) ||
-        (rc = in_range("batch", a.batch, 1, MAX_BATCH)) ||
+        (rc = in_range("batch", a.batch, 1, MAX_BATCH)) || (rc = in_range("qps", a.qps, 1, MAX_QPS)) ||
         (rc = in_range("inline", a.inline_max, 0, MAX_INLINE)) ||
         (rc = in_range("ring_depth", a.ring_depth, MIN_RING_DEPTH, MAX_RING_DEPTH)))
         return rc;
@@ -27,9 +27,9 @@ int check(const struct gda_fabric *fabric, const Attr &a) {
     if (fabric->nranks > MAX_PEERS)
         return gic::fail(-ENOTSUP, "%u ranks: a descriptor names at most %u peers", fabric->nranks,
                          MAX_PEERS);
-    if (fabric->qps_per_peer < a.workers)
-        return gic::fail(-EINVAL, "%u QPs per peer for %u workers: each worker needs one",
-                         fabric->qps_per_peer, a.workers);
+    if (fabric->qps_per_peer < a.workers * a.qps)
+        return gic::fail(-EINVAL, "%u QPs per peer for %u workers: each worker needs %u",
+                         fabric->qps_per_peer, a.workers, a.qps);
     for (const struct gda_qp &qp : fabric->qps)
         if (qp.collapsed || qp.cq_depth < qp.depth)
             return gic::fail(-EINVAL, "QP 0x%x: its CQ must be a ring of at least the SQ's %u entries",
@@ -73,7 +73,8 @@ int Host::allocate() {
         (rc = gda_fabric_alloc(fabric_, MAX_RINGS, &open, nullptr)) ||
         (rc = gda_fabric_alloc(fabric_, result_bytes, &results, &results_key_)))
         return rc;
-    size_t value_bytes = sizeof(uint64_t) * attr_.workers * fabric_->nranks * fabric_->qps[0].depth;
+    size_t value_bytes =
+        sizeof(uint64_t) * attr_.workers * attr_.qps * fabric_->nranks * fabric_->qps[0].depth;
     if (attr_.inline_max < sizeof(uint64_t) &&
         (rc = gda_fabric_alloc(fabric_, value_bytes, &values, &values_key_)) != 0)
         return rc;

@@ -26,7 +26,7 @@
 
 namespace proxy {
 
-constexpr uint32_t MAX_WORKERS = 8, MAX_BATCH = 16, MIN_RING_DEPTH = 64, MAX_RING_DEPTH = 65536;
+constexpr uint32_t MAX_WORKERS = 8, MAX_BATCH = 16, MAX_QPS = 4, MIN_RING_DEPTH = 64, MAX_RING_DEPTH = 65536;
 constexpr uint32_t MAX_INLINE = 972;         // what fits the longest WQE
 constexpr uint32_t MAX_SHARED_AGENTS = 4096; // result slots when agents share rings
 
@@ -43,6 +43,9 @@ struct Attr {
     // Device code on a GPU: a put is handed over behind no order, so what the kernel itself wrote must have been
     // ordered by it (gpu_visible) before. The worker sees the descriptor itself whole in any case.
     bool posted = false;
+    // Per worker and peer, 1..MAX_QPS; ring r of a worker's posts to QP r / workers % qps, so that what one agent does to
+    // one peer stays on one QP. More than one: for a NIC that serves QPs in parallel.
+    uint32_t qps = 1;
 };
 
 // Since the Host was made.
@@ -54,7 +57,7 @@ struct Stats {
 
 class Host {
   public:
-    // `fabric` has been connected with attr.workers QPs per peer and CQs that are rings (not collapsed) of at
+    // `fabric` has been connected with attr.workers * attr.qps QPs per peer and CQs that are rings (not collapsed) of at
     // least the SQ's depth; it outlives the Host. 0 or a negative errno with a line in gic::error_text().
     static int create(struct gda_fabric *fabric, const Attr &attr, std::unique_ptr<Host> *host_p);
     ~Host(); // joins the workers; descriptors in flight are abandoned

@@ -20,6 +20,8 @@ namespace {
 void store_to_nic(__be32 *word, __be32 v) { __atomic_store_n(word, v, __ATOMIC_RELEASE); }
 void store_to_nic(uint64_t *word, uint64_t v) { __atomic_store_n(word, v, __ATOMIC_RELEASE); }
 
+constexpr uint64_t BLOCKS_AHEAD = 8;
+
 // One writer each; readers (stats) want no more than a whole value.
 void bump(std::atomic<uint64_t> &counter, uint64_t by) {
     counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
@@ -40,15 +42,17 @@ Host::Worker::Worker(const Host &host, uint32_t index)
     : fabric_(host.fabric_), attr_(host.attr_), index_(index), results_(host.rings_.results),
       result_slots_(host.rings_.result_slots), results_key_(host.results_key_), values_key_(host.values_key_),
       put_max_(host.rings_.put_max), error_(host.error_.get()), shift_(host.rings_.shift) {
-    for (uint32_t p = 0; p < fabric_->nranks; p++) {
-        const struct gda_qp *qp = &fabric_->qps[p * fabric_->qps_per_peer + index];
-        const size_t first = ((size_t)index * fabric_->nranks + p) * qp->depth;
+    for (uint32_t i = 0; i < fabric_->nranks * attr_.qps; i++) {
+        const uint32_t peer = i / attr_.qps, own = index * attr_.qps + i % attr_.qps;
+        const struct gda_qp *qp = &fabric_->qps[peer * fabric_->qps_per_peer + own];
+        const size_t first = ((size_t)index * fabric_->nranks * attr_.qps + i) * qp->depth;
         queues_.push_back(
             Queue{qp, host.values_ ? host.values_ + first : nullptr, 0, 0, 0, nullptr, 0, false, false});
     }
     for (uint32_t r = index; r < attr_.rings; r += attr_.workers)
-        rings_.push_back(Ring{r, host.rings_.slots + ((size_t)r << shift_), host.rings_.progress + r,
-                              host.rings_.open + r, 0, 0, false, std::vector<Pending>((size_t)1 << shift_)});
+        rings_.push_back(Ring{r, r / attr_.workers % attr_.qps, host.rings_.slots + ((size_t)r << shift_),
+                              host.rings_.progress + r, host.rings_.open + r, 0, 0, false,
+                              std::vector<Pending>((size_t)1 << shift_)});
 }
 
 int Host::Worker::start() {
@@ -101,7 +105,9 @@ void Host::Worker::run() {
 size_t Host::Worker::step() {
     size_t seen = retire(), taken = 0;
     for (size_t i = 0; i < rings_.size(); i++) {
-        Ring &r = rings_[(first_ + i) % rings_.size()];
+        Ring &r = rings_[(first_ + i) % rings_.size()], &next = rings_[(first_ + i + 1) % rings_.size()];
+        // A device wrote it, so it is in nobody's cache: it comes while this ring is served.
+        __builtin_prefetch(&next.slots[next.consumed & (next.pending.size() - 1)]);
         if (gic::load_relaxed(r.open))
             taken += take_from(r);
     }
@@ -214,14 +220,14 @@ uint32_t Host::Worker::take_one(Ring &r) {
         slots = 2;
     }
     std::string wrong = check(f, slots == 2 ? &operand : nullptr);
-    if (wrong.empty() && queues_[f.peer].failed)
+    if (wrong.empty() && queues_[f.peer * attr_.qps + r.queue].failed)
         wrong = text("the QP to rank %u is in error", f.peer);
     if (!wrong.empty()) {
         give_up(r, wrong);
         r.consumed += slots;
         return slots;
     }
-    Queue &q = queues_[f.peer];
+    Queue &q = queues_[f.peer * attr_.qps + r.queue];
     if (f.op == Op::fence)
         q.fence = true;
     else if (!build(q, f, slots == 2 ? operand.value : f.value))
@@ -316,6 +322,8 @@ bool Host::Worker::build(Queue &q, const Fields &f, uint64_t immediate) {
         gda_write_pointer(to, at, flags, get ? MLX5_OP_RDMA_READ : MLX5_OP_RDMA_WRITE, theirs, f.bytes,
                           fabric_->window_key, (uintptr_t)(fabric_->window + (get ? f.dst : f.src)));
     }
+    // The NIC has read the block this one's store takes from it; ask for that a few WQEs before.
+    __builtin_prefetch(block(q, end + BLOCKS_AHEAD), 1);
     q.last = (struct mlx5_ctrl_seg *)block(q, at);
     q.fence = false;
     q.prod_idx = end;

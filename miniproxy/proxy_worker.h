@@ -51,6 +51,7 @@ class Host::Worker {
     };
     struct Ring {
         uint32_t index;
+        uint32_t queue; // which of this worker's queues at every peer takes what comes from it
         Descriptor *slots;
         Progress *progress;
         const uint8_t *open;
@@ -80,7 +81,7 @@ class Host::Worker {
     const uint32_t result_slots_, results_key_, values_key_, put_max_;
     Error *const error_;
     const uint32_t shift_;
-    std::vector<Queue> queues_; // by peer
+    std::vector<Queue> queues_; // [peer * attr_.qps + i]
     std::vector<Ring> rings_;
     uint32_t first_ = 0; // ring a sweep starts with
     std::atomic<uint64_t> descriptors_{0}, wqes_{0}, doorbells_{0};

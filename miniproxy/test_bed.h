@@ -46,8 +46,8 @@ class Bed {
             open.comm = &r.comm;
             open.stop = &stop;
             open.timeout_ns = TIMEOUT;
-            ok(gda_fabric_open(&open, clock, ranks * attr.workers, &r.fabric));
-            ok(gda_fabric_connect(r.fabric, attr.workers, sq_depth, sq_depth));
+            ok(gda_fabric_open(&open, clock, ranks * attr.workers * attr.qps, &r.fabric));
+            ok(gda_fabric_connect(r.fabric, attr.workers * attr.qps, sq_depth, sq_depth));
             ok(gda_fabric_window(r.fabric, WINDOW));
             ok(Host::create(r.fabric, attr, &r.host));
             if (clock == SOFTNIC_REAL)

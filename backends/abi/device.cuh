@@ -18,7 +18,7 @@
 //   int put(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes);
 //       move bytes of my window at src to the peer's window at dst.
 //   template <class F> int put_each(uint32_t peer, uint32_t n, F message);
-//       n puts, n <= lanes; message(i) gives put number i as gic::Message. One warp-wide cooperative post
+//       n puts, 1 <= n <= lanes; message(i) gives put number i as gic::Message. One warp-wide cooperative post
 //       where the configuration says so, otherwise n single ones.
 //   int put_value(uint32_t peer, uint64_t dst, uint64_t value, uint32_t bytes);      // 1, 2, 4 or 8 bytes
 //   int signal(uint32_t peer, uint64_t sig, uint64_t add);

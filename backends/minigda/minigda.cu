@@ -35,6 +35,8 @@ const struct gic_key keys[] = {
     {"state", "registers", "registers|memory",
      "where an agent keeps its place in a queue between two calls: registers (fast loops) or device memory "
      "(few registers, for kernels that compute)"},
+    {"ringer", "gpu", "gpu|host",
+     "who stores to the doorbell: the device thread, or a host thread that the device thread leaves it to"},
     {"hold", "off", "off|on",
      "op, rate, goodput: the NIC looks at the queues only while an agent waits for it, posting is timed "
      "alone"},
@@ -53,6 +55,7 @@ gda_attr attr_of(const gic::Config &c, bool cpu_reads) {
                                 : gda_order::gpu_fence;
     a.sharing = (gda_sharing)c.choice("sharing");
     a.hold = c.choice("hold") == 1;
+    a.host_rings = c.choice("ringer") == 1;
     const bool exclusive = a.sharing == gda_sharing::exclusive, bare = c.choice("bare") == 1;
     const uint32_t agent = c.choice("agent");
     if (exclusive && agent >= 2) {
@@ -106,6 +109,12 @@ int check(const struct gic_open *open, gda_attr *attr_p) {
         return rc;
     if (int rc = gda_fabric_probe(open))
         return rc;
+    if (attr_p->host_rings && strcmp(gda_fabric_watch(open), "bell") != 0)
+        return gic::fail(
+            -ENOTSUP,
+            "ringer=host with watch=%s: the NIC takes the record and waits for no doorbell; want "
+            "watch=bell",
+            gda_fabric_watch(open));
     // On a GPU nothing orders the record before the bell then, and the engine takes the index from the record.
     if (attr_p->order == gda_order::gpu_fence && strncmp(open->device, "cuda", 4) == 0 &&
         strcmp(gda_fabric_watch(open), "bell") == 0)

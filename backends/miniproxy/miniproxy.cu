@@ -27,6 +27,8 @@ const struct gic_key keys[] = {
      "device=cuda, handoff=tuned: the hand-off orders what the kernel wrote before, or the kernel does "
      "itself"},
     {"workers", "1", "1..8", "CPU threads; ring r belongs to worker r mod workers"},
+    {"worker_qps", "1", "1..4",
+     "QPs of a worker per peer, its rings dealt to them in turn: for an engine of several threads"},
     {"batch", "16", "1..16", "descriptors a worker chains at most behind one doorbell"},
     {"inline", "auto", "auto|on|off", "payload in the WQE: up to inline_limit, always, never"},
     {"inline_limit", "28", "8..972", "largest payload that inline=auto puts into the WQE, in bytes"},
@@ -43,6 +45,7 @@ proxy::Attr attr_of(const gic::Config &c) {
     a.rings = c.u32("rings");
     a.ring_depth = c.u32("ring_depth");
     a.workers = c.u32("workers");
+    a.qps = c.u32("worker_qps");
     a.batch = c.u32("batch");
     a.inline_max = on ? proxy::MAX_INLINE : off ? 0 : c.u32("inline_limit");
     a.inline_only = on;
@@ -127,9 +130,10 @@ int open_session(const struct gic_open *open, struct gic_session **session_p) {
         s->tuned = tuned(c);
         s->stop = open->stop;
         s->env = gic::Env{open->stop, open->timeout_ns};
-        uint32_t depth = c.u32("depth"), qps = (uint32_t)open->nranks * s->attr.workers;
+        uint32_t depth = c.u32("depth"), per_peer = s->attr.workers * s->attr.qps,
+                 qps = (uint32_t)open->nranks * per_peer;
         if ((rc = gda_fabric_open(open, SOFTNIC_REAL, qps, &s->fabric)) ||
-            (rc = gda_fabric_connect(s->fabric, s->attr.workers, depth, depth)) ||
+            (rc = gda_fabric_connect(s->fabric, per_peer, depth, depth)) ||
             (rc = proxy::Host::create(s->fabric, s->attr, &s->host)) || (rc = s->host->start()))
             return rc;
         *session_p = s.release();
@@ -231,6 +235,7 @@ int facts(struct gic_session *s, const struct gic_kv **facts_p, uint32_t *count_
         s->facts.set("ring_depth", s->attr.ring_depth);
         s->facts.set("ring_mode", std::string(s->attr.shared ? "shared" : "private"));
         s->facts.set("workers", s->attr.workers);
+        s->facts.set("worker_qps", s->attr.qps);
         s->facts.set("completion_scope", std::string("ring"));
         s->facts.set("counter", std::string("host"));
         s->facts.set("payload", std::string(s->attr.posted ? "posted" : "ordered"));
