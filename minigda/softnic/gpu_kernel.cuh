@@ -2,6 +2,7 @@
 #ifndef SOFTNIC_GPU_KERNEL_CUH
 #define SOFTNIC_GPU_KERNEL_CUH
 
+#include "gpu_fast.cuh"
 #include "gpu_timed.cuh"
 
 namespace softnic_gpu {

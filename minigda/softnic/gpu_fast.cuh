@@ -1,0 +1,322 @@
+// GPU engine: what nearly all visits are, WRITEs of one block at a QP whose collapsed CQ is its own. The same rules as in
+// gpu_run.cuh, in fewer steps: no call inside, and the keys in shared memory.
+#ifndef SOFTNIC_GPU_FAST_CUH
+#define SOFTNIC_GPU_FAST_CUH
+
+#include "gpu_run.cuh"
+
+namespace softnic_gpu {
+
+// The slot of `key` in a table in shared memory, found and applied in one go: 0 when it is not there or does not
+// allow it.
+GPU_FN uint64_t resolve_shared(const gpu_key *keys, uint32_t mask, uint32_t node, uint32_t key, uint64_t va,
+                               uint32_t bytes, uint32_t access, uint32_t *far_p) {
+    for (uint32_t i = gpu_key_slot(node, key) & mask;; i = (i + 1) & mask) {
+        const uint4 a = *(const uint4 *)&keys[i].key;
+        const ulonglong2 range = *(const ulonglong2 *)&keys[i].va;
+        const uint64_t base = keys[i].base;
+        if (a.x == 0)
+            return 0;
+        if (a.x != key || a.y != node)
+            continue;
+        const uint64_t offset = va - range.x;
+        *far_p = a.w;
+        const bool fine = (a.z & access) == access && offset <= range.y && bytes <= range.y - offset && base;
+        return fine ? base + offset : 0;
+    }
+}
+
+// What a lane's block is to serve_fast().
+enum fast : uint32_t { FAST_NOT, FAST_NOP, FAST_WORD, FAST_LONG };
+
+// What is left of the announced blocks.
+enum rest : uint32_t { REST_NONE, REST_MORE, REST_OTHER };
+
+struct fast_wqe {
+    uint64_t to, from; // from: an address, or an inline word
+    uint32_t bytes;
+    uint32_t flags; // as struct small
+    fast what;
+};
+
+// The WRITE or NOP in the block at `at`, with index `index`; keys: in shared memory.
+GPU_FN fast_wqe fast_look(engine e, const gpu_key *keys, uint64_t at, uint32_t index, uint32_t left,
+                          uint32_t qpn, uint32_t node) {
+    uint64_t words[6];
+    fast_wqe f;
+    f.to = f.from = 0;
+    f.bytes = 0;
+    f.what = FAST_NOT;
+    GPU_UNROLL
+    for (int i = 0; i < 3; i++) {
+        const pair v = load128((const void *)(at + 16 * i));
+        words[2 * i] = v.lo;
+        words[2 * i + 1] = v.hi;
+    }
+    const struct wqe_head head = wqe_head(words);
+    struct wqe_small put;
+    f.flags = head.fm_ce_se | (uint32_t)head.ds << 8 | (uint32_t)head.opcode << 16;
+    if (wqe_check_head(&head, index, qpn, left) || head.ds > 4)
+        return f;
+    if (head.opcode == MLX5_OP_NOP) {
+        f.what = FAST_NOP;
+        return f;
+    }
+    uint32_t far = 0, ignored;
+    if (!wqe_decode_small(words, &head, &put))
+        return f;
+    f.to =
+        resolve_shared(keys, e.a.key_mask, node, put.rkey, put.raddr, put.bytes, SOFTNIC_REMOTE_WRITE, &far);
+    f.bytes = put.bytes;
+    if (far)
+        f.flags |= FAR;
+    bool word = is_word(f.to, put.bytes);
+    if (put.is_inline) {
+        f.flags |= INLINE;
+        f.from = word ? words[4] >> 32 | words[5] << 32 : at + 36;
+    } else {
+        f.flags |= FROM_MEMORY;
+        f.from = resolve_shared(keys, e.a.key_mask, e.a.self, put.lkey, put.addr, put.bytes, 0, &ignored);
+        word = word && (f.from & (put.bytes - 1)) == 0;
+        if (f.from == 0)
+            return f;
+    }
+    if (f.to)
+        f.what = word ? FAST_WORD : FAST_LONG;
+    return f;
+}
+
+// The leading lanes that can act together: all words and NOPs, or all longer writes. Those that write the same place as
+// the next one leave it to that.
+GPU_FN uint32_t fast_run(const fast_wqe &f, uint32_t lane, bool *covered_p) {
+    const bool longs = __shfl_sync(ALL, f.what, 0) == FAST_LONG;
+    const uint64_t end = f.to + f.bytes, before = __shfl_up_sync(ALL, f.what == FAST_NOP ? 0 : end, 1);
+    const uint32_t size = __shfl_up_sync(ALL, f.bytes, 1);
+    const bool covers = f.what == FAST_WORD && before == end && size <= f.bytes;
+    const bool fits = longs ? f.what == FAST_LONG : f.what == FAST_WORD || f.what == FAST_NOP;
+    const bool over = lane > 0 && f.what != FAST_NOP && f.to < before && !covers;
+    const uint32_t stop = __ballot_sync(ALL, !fits || over);
+    const uint32_t run = stop ? __ffs(stop) - 1 : 32;
+    const uint32_t cover = __ballot_sync(ALL, covers && lane > 0 && lane < run);
+    *covered_p = cover >> 1 >> lane & 1;
+    return run;
+}
+
+// The longer writes of a run: many short ones side by side, or the first alone. Returns how many it has copied.
+GPU_FN uint32_t fast_copy(const fast_wqe &f, uint32_t lane, uint32_t run) {
+    const bool in = lane < run;
+    if (run > 1 && __ballot_sync(ALL, in && f.bytes > SPREAD_MAX) == 0) {
+        copy_spread(ALL >> (32 - run), f.to, f.from, f.bytes);
+        return run;
+    }
+    const uint64_t to = __shfl_sync(ALL, f.to, 0), from = __shfl_sync(ALL, f.from, 0);
+    copy_apart<4>(to, from, __shfl_sync(ALL, f.bytes, 0), lane);
+    return 1;
+}
+
+// A visit's sums into the QP and the warp, and the first part of its last CQE.
+struct sums {
+    uint32_t wqes, writes, inlines, segments, cqes;
+    uint32_t last; // opcode << 16 | index of the last WQE that asked for a CQE
+    uint32_t dirt;
+    uint64_t payload;
+};
+GPU_FN void fast_end(engine e, gpu_qp &q, uint32_t lane, sums t, uint32_t prod, uint32_t cons) {
+    const bool rung = prod != q.seen;
+    if (t.cqes) {
+        if (lane < 7)
+            store64((void *)(q.cqe + 8 * lane), cqe_word(e, lane, 0, 0));
+        t.dirt |= q.far ? DIRTY | DIRTY_FAR : DIRTY;
+    }
+    const uint32_t more = lane == GPU_WQES       ? t.wqes
+                          : lane == GPU_SEGMENTS ? t.segments
+                          : lane == GPU_WRITES   ? t.writes
+                          : lane == GPU_INLINES  ? t.inlines
+                          : lane == GPU_CQES     ? t.cqes
+                                                 : (uint32_t)rung;
+    uint32_t had = 0;
+    if (lane < GPU_COUNTS)
+        had = q.count[lane];
+    __syncwarp();
+    if (lane < GPU_COUNTS)
+        q.count[lane] = had + more;
+    if (lane == 0) {
+        if (had == 0)
+            cold_of(e, q).n.qps_used = 1;
+        if (t.writes != t.wqes)
+            cold_of(e, q).n.wqe_nop += t.wqes - t.writes;
+        q.seen = (uint16_t)prod;
+        q.cons = cons;
+        q.payload += t.payload;
+        q.asked = GPU_ASK_NO;
+        if (t.cqes) {
+            q.prod += t.cqes;
+            e.w.tail = cqe_tail(q, t.last & 0xffff, t.last >> 16, mlx5_op_own(MLX5_CQE_OP_REQ, 0));
+        }
+        e.w.dirty = t.dirt;
+        e.w.work += t.wqes;
+    }
+    __syncwarp();
+}
+
+// A lane's word. The value is there at once: what it is read from is not written by the same visit.
+struct word_wqe {
+    uint64_t to, value;
+    uint32_t bytes; // 0: a NOP, or not `fits`
+    uint32_t flags; // as struct small
+    bool fits;
+};
+GPU_FN word_wqe word_look(engine e, const gpu_key *keys, uint64_t at, uint32_t index, uint32_t left,
+                          uint32_t qpn, uint32_t node) {
+    uint64_t words[6];
+    word_wqe w = {0, 0, 0, 0, false};
+    GPU_UNROLL
+    for (int i = 0; i < 3; i++) {
+        const pair v = load128((const void *)(at + 16 * i));
+        words[2 * i] = v.lo;
+        words[2 * i + 1] = v.hi;
+    }
+    const struct wqe_head head = wqe_head(words);
+    struct wqe_small put;
+    w.flags = head.fm_ce_se | (uint32_t)head.ds << 8 | (uint32_t)head.opcode << 16;
+    if (wqe_check_head(&head, index, qpn, left) || head.ds > 4)
+        return w;
+    if (!wqe_decode_small(words, &head, &put)) {
+        w.fits = head.opcode == MLX5_OP_NOP;
+        return w;
+    }
+    uint32_t far, ignored;
+    w.to =
+        resolve_shared(keys, e.a.key_mask, node, put.rkey, put.raddr, put.bytes, SOFTNIC_REMOTE_WRITE, &far);
+    if (w.to == 0 || !is_word(w.to, put.bytes))
+        return w;
+    if (put.is_inline) {
+        w.value = words[4] >> 32 | words[5] << 32;
+        w.flags |= INLINE;
+    } else {
+        const uint64_t from =
+            resolve_shared(keys, e.a.key_mask, e.a.self, put.lkey, put.addr, put.bytes, 0, &ignored);
+        if (from == 0 || (from & (put.bytes - 1)) || node == e.a.self)
+            return w;
+        w.value = load_word(from, put.bytes);
+    }
+    if (far)
+        w.flags |= FAR;
+    w.bytes = put.bytes;
+    w.fits = true;
+    return w;
+}
+
+// Words and NOPs at a QP whose collapsed CQ is its own, in registers and without a call: the shortest visit, which is
+// what a message rate and a small put's latency are made of.
+GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod) {
+    const uint32_t lane = lane_id(), mask = q.mask, qpn = q.qpn, node = q.node;
+    const uint64_t sq = q.sq;
+    uint32_t cons = q.cons, left = (prod - cons) & 0xffff, visits = 8;
+    if (left == 0 || left > mask + 1)
+        return left || prod != q.seen ? REST_OTHER : REST_NONE;
+    sums t = {0, 0, 0, 0, 0, 0, e.w.dirty, 0};
+    if (t.dirt & DIRTY_LONG)
+        return REST_OTHER;
+    bool other = false;
+    while (left > 0 && visits-- > 0) {
+        word_wqe w = {0, 0, 0, 0, false};
+        if (lane < left)
+            w = word_look(e, keys, sq + (uint64_t)((cons + lane) & mask) * MLX5_BB, cons + lane, left - lane,
+                          qpn, node);
+        // Up to what is neither, and to a word that lies before the one in front; one that covers that one replaces it.
+        const uint64_t end = w.to + w.bytes, before = __shfl_up_sync(ALL, end, 1);
+        const uint32_t size = __shfl_up_sync(ALL, w.bytes, 1);
+        const bool behind = lane > 0 && w.bytes, covers = behind && before == end && size <= w.bytes;
+        const uint32_t stop = __ballot_sync(ALL, !w.fits || (behind && size && w.to < before && !covers));
+        const uint32_t run = stop ? __ffs(stop) - 1 : 32;
+        other = run == 0;
+        if (other)
+            break;
+        const bool in = lane < run;
+        const uint32_t covered = __ballot_sync(ALL, covers && in) >> 1;
+        if (in && w.bytes && !(covered >> lane & 1))
+            store_word(w.to, w.value, w.bytes);
+        const uint32_t puts = __popc(__ballot_sync(ALL, in && w.bytes));
+        const uint32_t asked = __ballot_sync(ALL, in && (w.flags & FLAG_CQE));
+        t.dirt |= (puts ? DIRTY : 0) | (__ballot_sync(ALL, in && (w.flags & FAR)) ? DIRTY_FAR : 0);
+        t.segments += __reduce_add_sync(ALL, in ? w.flags >> 8 & 0xff : 0);
+        t.payload += __reduce_add_sync(ALL, in ? w.bytes : 0);
+        t.inlines += __popc(__ballot_sync(ALL, in && (w.flags & INLINE)));
+        t.wqes += run;
+        t.writes += puts;
+        if (asked) {
+            const uint32_t b = 31 - __clz(asked);
+            t.last = (__shfl_sync(ALL, w.flags, b) & 0xff0000) | ((cons + b) & 0xffff);
+            t.cqes += __popc(asked);
+        }
+        cons += run;
+        left -= run;
+    }
+    if (t.wqes)
+        fast_end(e, q, lane, t, prod, cons);
+    return other ? REST_OTHER : left ? REST_MORE : REST_NONE;
+}
+
+// The same for all WRITEs of one block and one piece, longer ones too: a call, but none inside. What it leaves is
+// serve_now()'s.
+GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod) {
+    const uint32_t lane = lane_id(), mask = q.mask;
+    uint32_t cons = q.cons, left = (prod - cons) & 0xffff, visits = 8;
+    if (left == 0 || left > mask + 1)
+        return REST_OTHER;
+    sums t = {0, 0, 0, 0, 0, 0, e.w.dirty, 0};
+    bool other = false;
+    while (left > 0 && visits-- > 0) {
+        fast_wqe f;
+        f.to = f.from = 0;
+        f.bytes = f.flags = 0;
+        f.what = FAST_NOT;
+        if (lane < left)
+            f = fast_look(e, keys, q.sq + (uint64_t)((cons + lane) & mask) * MLX5_BB, cons + lane,
+                          left - lane, q.qpn, q.node);
+        bool covered;
+        uint32_t run = fast_run(f, lane, &covered);
+        const bool longs = __shfl_sync(ALL, f.what, 0) == FAST_LONG;
+        // Big ones are for all warps; in this node's own memory one write may be the next one's source.
+        other = run == 0 || (longs && __ballot_sync(ALL, lane < run && f.bytes >= SHARE_FROM)) ||
+                (q.node == e.a.self && __ballot_sync(ALL, lane < run && (f.flags & FROM_MEMORY)));
+        if (other)
+            break;
+        if (longs) {
+            run = fast_copy(f, lane, run);
+        } else {
+            if (t.dirt & DIRTY_LONG) { // a word may be the flag of what was written before
+                fence_warp(t.dirt & DIRTY_FAR);
+                t.dirt = 0;
+            }
+            if (lane < run && f.what == FAST_WORD && !covered)
+                store_word(f.to, f.flags & FROM_MEMORY ? load_word(f.from, f.bytes) : f.from, f.bytes);
+        }
+        const bool in = lane < run;
+        const uint32_t puts = __popc(__ballot_sync(ALL, in && f.what != FAST_NOP));
+        const uint32_t asked = __ballot_sync(ALL, in && (f.flags & FLAG_CQE));
+        if (puts)
+            t.dirt |= DIRTY | (longs ? DIRTY_LONG : 0) |
+                      (__ballot_sync(ALL, in && (f.flags & FAR)) ? DIRTY_FAR : 0);
+        t.segments += __reduce_add_sync(ALL, in ? f.flags >> 8 & 0xff : 0);
+        t.payload += __reduce_add_sync(ALL, in ? f.bytes : 0);
+        t.inlines += __popc(__ballot_sync(ALL, in && (f.flags & INLINE)));
+        t.wqes += run;
+        t.writes += puts;
+        if (asked) {
+            const uint32_t b = 31 - __clz(asked);
+            t.last = (__shfl_sync(ALL, f.flags, b) & 0xff0000) | ((cons + b) & 0xffff);
+            t.cqes += __popc(asked);
+        }
+        cons += run;
+        left -= run;
+    }
+    if (t.wqes)
+        fast_end(e, q, lane, t, prod, cons);
+    return other ? REST_OTHER : left ? REST_MORE : REST_NONE;
+}
+
+} // namespace softnic_gpu
+
+#endif
