@@ -86,11 +86,8 @@ template <gda_sharing S> struct gda_cold {
             return {};
         if constexpr (exclusive && gda_lanes(S))
             gic::sync_lanes(self); // what lane 0 left of this place before
-        // What a whole warp loads from one address a compiler keeps in uniform registers, whose instructions take
-        // several times as long, and a put cost twice as much. So the address depends on the lane, which says nothing.
-        const uint32_t zero = self.lane >= self.lanes;
-        const gda_queue *q = queue(h, self, to) + zero;
-        const gda_cursor *c = h.cursors + place(h, self, to) + zero;
+        const gda_queue *q = queue(h, self, to);
+        const gda_cursor *c = h.cursors + place(h, self, to);
         return {q->blocks,
                 q->remote,
                 q->dbr,
