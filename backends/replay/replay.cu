@@ -59,14 +59,20 @@ int check(const struct gic_open *open, choices *c_p) {
     gic::Config config(keys, key_count, open);
     if (int rc = config.check())
         return rc;
-    if (strncmp(open->device, "cuda", 4) == 0)
-        return gic::fail(-ENOTSUP, "device=%s: replay has device threads of this machine only", open->device);
+    const bool cuda = strncmp(open->device, "cuda", 4) == 0;
+    const char *engine = gic::kv_find(open->nic_config, open->nic_config_count, "engine");
     c_p->options.doorbells = config.u32("doorbells");
     c_p->options.timed = strcmp(config.text("doorbells_timed"), "on") == 0;
     c_p->options.batch = config.u32("stated_batch");
     c_p->options.scope = (int)config.choice("scope") - 1;
-    c_p->order = config.choice("order") ? (gda_order)config.choice("order") : gda_order::gpu_fence;
+    // As the floor's order=auto.
+    c_p->order = config.choice("order")                            ? (gda_order)config.choice("order")
+                 : cuda && !(engine && strcmp(engine, "gpu") == 0) ? gda_order::sys_release
+                                                                   : gda_order::gpu_fence;
     c_p->lanes = config.u32("lanes");
+    if (cuda && c_p->lanes != 1)
+        return gic::fail(-ENOTSUP, "lanes=%u on %s: there a replay has agents of one lane only", c_p->lanes,
+                         open->device);
     if (int rc = trace_paths(config.text("trace"), open->nranks, &c_p->paths))
         return rc;
     return gda_fabric_probe(open);
@@ -165,6 +171,14 @@ int read(struct gic_session *s, uint64_t offset, void *dst, size_t bytes) {
     return gda_fabric_read(s->g->fabric, offset, dst, bytes);
 }
 
+// Which workloads measure posting, and which kernels replay_cuda.cu has.
+template <class W>
+constexpr bool posting =
+    std::is_same_v<W, op_workload> || std::is_same_v<W, rate_workload> || std::is_same_v<W, goodput_workload>;
+template <class W, gda_order O>
+constexpr bool has_kernel = O == gda_order::runtime ||
+                            (posting<W> && (O == gda_order::gpu_fence || O == gda_order::sys_release));
+
 std::vector<gic_counter> counted(struct gic_session *s) {
     s->all.clear();
     gda_counters(s->g, &s->all);
@@ -180,7 +194,7 @@ int meet(struct gic_session *s) {
 }
 
 // The first launch, of which only the operations count; then the program.
-template <class W, class H> int learn(struct gic_session *s, const struct gic_run *run, H h) {
+template <class W, bool kernel, class H> int learn(struct gic_session *s, const struct gic_run *run, H h) {
     gda_fabric *f = s->g->fabric;
     std::vector<uint8_t> before(f->window_bytes);
     if (int rc = gda_fabric_read(f, 0, before.data(), before.size()))
@@ -199,7 +213,7 @@ template <class W, class H> int learn(struct gic_session *s, const struct gic_ru
         return rc;
     };
     auto done = [s](uint32_t, H &, int status) { return gda_end(s->g, status); };
-    if (int rc = gic::drive<W, false>(h, run, s->learned, prepare, done, nullptr, s->g->stop))
+    if (int rc = gic::drive<W, kernel>(h, run, s->learned, prepare, done, f->gpu.get(), s->g->stop))
         return rc;
     if (int rc = s->replay->build()) // every rank has come to its end here
         return rc;
@@ -221,7 +235,8 @@ template <class W> struct OnHandle {
         H h{};
         gda_fill(s->g, &h);
         h.lanes = s->chosen.lanes;
-        if (int rc = learn<W>(s, run, h))
+        constexpr bool kernel = has_kernel<W, O>;
+        if (int rc = learn<W, kernel>(s, run, h))
             return rc;
         auto prepare = [this](uint32_t agents, H &handle) {
             if (int rc = s->replay->replay(agents, &handle.plan))
@@ -238,7 +253,7 @@ template <class W> struct OnHandle {
                 s->replay->done();
             return rc;
         };
-        return gic::drive<W, false>(h, run, s->results, prepare, done, nullptr, s->g->stop);
+        return gic::drive<W, kernel>(h, run, s->results, prepare, done, s->g->fabric->gpu.get(), s->g->stop);
     }
 };
 struct OnWorkload {
@@ -246,10 +261,15 @@ struct OnWorkload {
     const struct gic_run *run;
 
     template <class W> int operator()() const {
-        // The default has a type of its own, as on the floor; for the others a branch per doorbell.
+        // Where posting is what is measured the defaults have types of their own, as on the floor; for the others a
+        // branch per doorbell.
         const OnHandle<W> handle{s, run};
-        if (s->g->attr.order == gda_order::gpu_fence)
-            return handle.template on<gda_order::gpu_fence>();
+        if constexpr (posting<W>) {
+            if (s->g->attr.order == gda_order::gpu_fence)
+                return handle.template on<gda_order::gpu_fence>();
+            if (s->g->attr.order == gda_order::sys_release)
+                return handle.template on<gda_order::sys_release>();
+        }
         return handle.template on<gda_order::runtime>();
     }
 };
@@ -296,7 +316,11 @@ GIC_EXPORT const struct gic_backend gic_backend_v1 = {
     GIC_ABI_VERSION,
     GIC_CAP_PUT | GIC_CAP_PUT_VALUE | GIC_CAP_PUT_SIGNAL | GIC_CAP_SIGNAL | GIC_CAP_WAIT | GIC_CAP_GET |
         GIC_CAP_FETCH_ADD | GIC_CAP_FENCE | GIC_CAP_FLUSH | GIC_CAP_QUIET | GIC_CAP_GPU_VISIBLE |
-        GIC_CAP_NOTIFY | GIC_CAP_HOST_DEVICE | GIC_CAP_NIC_SOFT,
+        GIC_CAP_NOTIFY | GIC_CAP_HOST_DEVICE | GIC_CAP_NIC_SOFT
+#if defined(GIC_CUDA_PLUGIN)
+        | GIC_CAP_CUDA_DEVICE
+#endif
+    ,
     keys,
     key_count,
     {
