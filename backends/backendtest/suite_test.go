@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"gic/backends/plugin"
 	"gic/workloads"
 	"gic/workloads/alltoall"
+	"gic/workloads/caller"
 	"gic/workloads/conform"
 	"gic/workloads/goodput"
 	"gic/workloads/moe"
@@ -19,6 +21,12 @@ import (
 
 var works = []workloads.Workload{op.Workload{}, rate.Workload{}, goodput.Workload{}, alltoall.Workload{}, moe.Workload{},
 	conform.Workload{}}
+
+// floors adds the workload that only the floors have device code for.
+func floors(t Target) Target {
+	t.Workloads = append(slices.Clone(works), caller.Workload{})
+	return t
+}
 
 func fakeTarget(config map[string]string) Target {
 	return Target{Name: "fake", Open: func() (backends.Backend, error) { return fake.New(works...), nil },
@@ -58,10 +66,10 @@ func softTarget(t *testing.T, name string, threaded map[string]string) Target {
 }
 
 func TestMinigda(t *testing.T) {
-	TestBackend(t, softTarget(t, "minigda", map[string]string{"qps": "4"})) // exclusive queues: one per device thread
+	TestBackend(t, floors(softTarget(t, "minigda", map[string]string{"qps": "4"}))) // exclusive queues: one per device thread
 }
 
-func TestMiniproxy(t *testing.T) { TestBackend(t, softTarget(t, "miniproxy", nil)) }
+func TestMiniproxy(t *testing.T) { TestBackend(t, floors(softTarget(t, "miniproxy", nil))) }
 
 // NVSHMEM needs a GPU, and a build of `make cuda` in GIC_BUILD. Its heap does not grow with the window, its path is the
 // NIC's, and fault is there to fail.
