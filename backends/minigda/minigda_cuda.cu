@@ -52,11 +52,11 @@ GIC_KERNEL(sys_release, bare)
 #elif GIC_PART == 6
 GIC_KERNEL(runtime, exclusive)
 GIC_KERNEL(runtime, group)
-#elif GIC_PART == 7 // caller's
+#elif GIC_PART == 7  // caller's
 GIC_KERNEL(gpu_fence, exclusive)
 GIC_KERNEL(sys_release, exclusive)
 template int gic::launch_gpu_alone<workload>(gic::Gpu &, const workload::Params &, const volatile uint32_t *);
-#elif GIC_PART == 8 // stream's
+#elif GIC_PART == 8  // stream's
 GIC_KERNEL(runtime, exclusive)
 GIC_KERNEL(none, exclusive)
 GIC_KERNEL(gpu_fence, exclusive)
@@ -64,7 +64,7 @@ GIC_KERNEL(sys_release, exclusive)
 GIC_KERNEL(none, bare_group)
 GIC_KERNEL(gpu_fence, bare_group)
 GIC_KERNEL(sys_release, bare_group)
-#elif GIC_PART == 9 // conform's
+#elif GIC_PART == 9  // conform's
 GIC_KERNEL(runtime, spare)
 #elif GIC_PART == 10 // caller's
 GIC_KERNEL(gpu_fence, spare)
