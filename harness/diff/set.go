@@ -95,7 +95,7 @@ type processRun struct {
 
 // GCPercent is a setting of the collector that suits programs that make a diff and end: most of what is read is
 // garbage at once, and what stays is small.
-const GCPercent = 200
+const GCPercent = 300
 
 // missing marks a counter that a process run does not have.
 const missing = math.MaxUint64
