@@ -322,6 +322,9 @@ func (p *point) compare() {
 		for _, w := range p.rows {
 			c := w.cell(m.name, p.thin)
 			m.cells = append(m.cells, c)
+			if m.class == workloads.Number { // of a register count or a share neither more nor less is better by itself
+				continue
+			}
 			if !IsFloor(w.backend) || w.imported != "" || w.status != record.OK || !w.checked || c.missing || c.runs == 0 {
 				continue
 			}

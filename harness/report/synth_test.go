@@ -53,7 +53,7 @@ type metricSpec struct {
 	quiet bool    // no headline
 }
 
-var unitOf = map[workloads.Class]string{workloads.Time: "s", workloads.Rate: "msg/s", workloads.Bandwidth: "B/s"}
+var unitOf = map[workloads.Class]string{workloads.Time: "s", workloads.Rate: "msg/s", workloads.Bandwidth: "B/s", workloads.Number: "1"}
 
 func (s *synth) add(repeat int, sp spec) {
 	for i := range repeat {
