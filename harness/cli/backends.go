@@ -28,7 +28,8 @@ var builtins = []builtin{
 	{name: "fake", doc: "no stack at all: for tests of the harness", open: openFake, hidden: true},
 }
 
-// pluginPathEnv lists folders to search for lib<name>.so, before the folder of the gic executable.
+// pluginPathEnv lists folders to search for lib<name>.so, before the folder of the gic executable. On a machine with a
+// GPU each folder's cuda/ is searched before it.
 const pluginPathEnv = "GIC_PLUGIN_PATH"
 
 // found is where a backend's code is.
@@ -64,7 +65,14 @@ func findBackends(files map[string]string) []found {
 	return list
 }
 
-// findPlugin gives the file's path, or why there is none.
+// hasGPU says whether this machine has an NVIDIA driver. A variable for tests.
+var hasGPU = func() bool {
+	_, err := os.Stat("/dev/nvidiactl")
+	return err == nil
+}
+
+// findPlugin gives the file's path, or why there is none. A folder's cuda/ holds the plugins whose device threads can be
+// CUDA threads (`make cuda`); they come first where there is a GPU, and are not touched where there is none.
 func findPlugin(file string) (path, missing string) {
 	dirs := filepath.SplitList(os.Getenv(pluginPathEnv))
 	if exe, err := os.Executable(); err == nil {
@@ -77,12 +85,17 @@ func findPlugin(file string) (path, missing string) {
 		if dir == "" {
 			continue
 		}
-		path := filepath.Join(dir, file)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-			if abs, err := filepath.Abs(path); err == nil {
-				path = abs
+		places := []string{filepath.Join(dir, file)}
+		if hasGPU() {
+			places = slices.Insert(places, 0, filepath.Join(dir, "cuda", file))
+		}
+		for _, path := range places {
+			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+				if abs, err := filepath.Abs(path); err == nil {
+					path = abs
+				}
+				return path, ""
 			}
-			return path, ""
 		}
 	}
 	return "", file + " is neither beside gic nor in " + pluginPathEnv + " (`make` builds it)"
