@@ -95,10 +95,8 @@ test: ## all tests; needs no GPU and no NIC
 	+@$(MAKE) test-go
 test-c: $(tests) $(warp_tests)
 	@for t in $(tests) $(warp_tests); do echo "== $$t"; timeout 300 $$t || { echo "FAIL $$t"; exit 1; }; done
-# Packages whose tests start ranks run one after the other: ranks that spin beside other tests take many times as long.
-test-go: all
-	ranks=$$($(GO) list ./harness/cli ./harness/run ./backends/...) && export GORACE=atexit_sleep_ms=0 && \
-		$(GO) test -race -timeout 15m $$($(GO) list ./... | grep -vxF "$$ranks") && $(GO) test -race -timeout 15m -p 1 $$ranks
+test-go: gic plugins
+	GORACE=atexit_sleep_ms=0 $(GO) test -race -timeout 15m ./...
 
 bench: all $(benches) ## speed, as ratios measured side by side in one run
 	@for b in $(benches); do echo "== $$b"; timeout 300 $$b || exit 1; done
@@ -116,7 +114,9 @@ fuzz: ## fuzz the software NIC with libFuzzer (clang) for FUZZ_SECONDS
 NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard .deps/cuda/nvidia/cu13/bin/nvcc))
 CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(NVCC))))
 CUDA_ARCHS ?= 90
-NVCCFLAGS = -std=c++17 -O3 -I. $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+# Kernels compressed: a tenth of the size, and build/dist has to be carried.
+compress := $(if $(NVCC),$(shell $(NVCC) --help 2>/dev/null | grep -o -m1 -e '--compress-mode' | sed 's/$$/=size/'))
+NVCCFLAGS = -std=c++17 -O3 -I. $(compress) $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror,-fPIC,-fvisibility=hidden
 CUDA_LIBS = $(addprefix -L,$(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)) -l:libcudart_static.a
 ifneq ($(NVCC),)
