@@ -186,6 +186,18 @@ $(softnic_gpu_programs): $(B)/cuda/test/softnic_%: $(B)/cuda/softnic/%.o $(gpu_e
 	@mkdir -p $(@D)
 	$(CXX) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 
+# Benches of the floors' device code alone, beside bare loops of the same stores.
+floor_gpu_benches := $(B)/cuda/test/gda_bench $(B)/cuda/test/proxy_bench
+cuda cuda-check: $(floor_gpu_benches)
+$(B)/cuda/gda_bench.o: minigda/gda_bench.cu
+$(B)/cuda/proxy_bench.o: miniproxy/proxy_bench.cu
+$(B)/cuda/gda_bench.o $(B)/cuda/proxy_bench.o:
+	$(need_nvcc)
+	$(NVCC) $(NVCCFLAGS) -MMD -MF $@.d -c $< -o $@
+$(floor_gpu_benches): $(B)/cuda/test/%: $(B)/cuda/%.o
+	@mkdir -p $(@D)
+	$(CXX) -o $@ $< $(CUDA_LIBS) $(LDLIBS)
+
 # The nvshmem plugin (libnvshmem.so) is linked against nothing of NVIDIA's; beside it lie the half that holds NVSHMEM's
 # device archive and needs its host library, and a transport for that library. The wheel is in .deps, or on the machine.
 NVSHMEM_HOME ?= $(firstword $(wildcard .deps/cuda/nvidia/nvshmem) \
@@ -237,7 +249,7 @@ $(B)/cuda/nvshmem_transport_ibgda.so.3: $(B)/cuda/nvshmem_transport.o $(B)/cuda/
 dist: $(B)/gic plugins cuda ## build build/dist/: gic and the plugins, stripped, to carry to a GPU machine
 	@rm -rf $(B)/dist && mkdir -p $(B)/dist
 	cp $(B)/gic $(plugins) $(B)/dist/
-	cp $(cuda_plugins) $(if $(nvshmem_there),$(nvshmem_parts)) $(softnic_gpu_programs) $(B)/dist/
+	cp $(cuda_plugins) $(if $(nvshmem_there),$(nvshmem_parts)) $(softnic_gpu_programs) $(floor_gpu_benches) $(B)/dist/
 	strip $(B)/dist/*
 	@size=$$(du -sm $(B)/dist | cut -f1); [ $$size -lt 60 ] || { echo "$(B)/dist: $$size MiB, want below 60"; exit 1; }
 	@! ls $(B)/dist | grep -E '^lib(cud|nccl[.]|nvidia|nvshmem_)' || { echo "$(B)/dist holds an NVIDIA library"; exit 1; }

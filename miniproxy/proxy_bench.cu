@@ -2,44 +2,21 @@
 // in host memory, no worker runs, and the progress says that everything is free. On every fourth multiprocessor;
 // printed are medians and the span.
 //
-//   nvcc -O3 -std=c++17 -arch=sm_90 -I. miniproxy/proxy_bench.cu -o proxy_bench && ./proxy_bench
+//   make cuda && build/cuda/test/proxy_bench
 #include "miniproxy/proxy.cuh"
 
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <vector>
+#include "minigda/gpu_bench.cuh"
 
-#define MUST(call)                                                                                           \
-    do {                                                                                                     \
-        const cudaError_t error_ = (call);                                                                   \
-        if (error_ != cudaSuccess) {                                                                         \
-            fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(error_));                                  \
-            exit(1);                                                                                         \
-        }                                                                                                    \
-    } while (0)
-
+using namespace gpu_bench;
 using namespace proxy;
 
 namespace {
 
-constexpr uint32_t shift = 12, warm = 128, posts = 2048, slots = 64, stride = 64;
-
-// One block of a launch acts: the first on multiprocessor `sm`. `claimed`: zero before the launch.
-__device__ bool elsewhere(uint32_t sm, uint32_t *claimed) {
-    __shared__ bool mine;
-    uint32_t here;
-    asm("mov.u32 %0, %%smid;" : "=r"(here));
-    if (threadIdx.x == 0)
-        mine = here == sm && atomicExch(claimed, 1u) == 0;
-    __syncthreads();
-    return !mine;
-}
+constexpr uint32_t shift = 12, slots = 64, stride = 64;
 
 template <Handoff F>
 __global__ void hand_over(const __grid_constant__ Handle<F> h, uint32_t sm, uint64_t *ticks, int *status) {
-    if (elsewhere(sm, (uint32_t *)(ticks + 1)) || threadIdx.x)
+    if (elsewhere(sm, ticks) || threadIdx.x)
         return;
     typename Handle<F>::Agent agent(h, gic::Self{0, 1, 0, 1});
     int s = gic::OK;
@@ -60,7 +37,7 @@ __global__ void hand_over(const __grid_constant__ Handle<F> h, uint32_t sm, uint
 }
 
 template <Handoff F> __global__ void bare(Descriptor *ring, bool posted, uint32_t sm, uint64_t *ticks) {
-    if (elsewhere(sm, (uint32_t *)(ticks + 1)) || threadIdx.x)
+    if (elsewhere(sm, ticks) || threadIdx.x)
         return;
     uint32_t next = 0;
     GIC_ROLLED
@@ -74,62 +51,19 @@ template <Handoff F> __global__ void bare(Descriptor *ring, bool posted, uint32_
     }
 }
 
-__global__ void clocks(uint64_t *out) {
-    const uint64_t t0 = gic::globaltimer(), c0 = gic::clock64();
-    while (gic::globaltimer() - t0 < 20000000)
-        ;
-    out[0] = gic::clock64() - c0;
-    out[1] = gic::globaltimer() - t0;
-}
-
-void *memory(bool host, size_t bytes) {
-    void *p;
-    if (host) {
-        MUST(cudaHostAlloc(&p, bytes, cudaHostAllocMapped));
-        memset(p, 0, bytes);
-    } else {
-        MUST(cudaMalloc(&p, bytes));
-        MUST(cudaMemset(p, 0, bytes));
-    }
-    return p;
-}
-
-int sms;
-double hz;
-uint64_t *ticks;
-int *status;
-
-template <class L> std::vector<double> scan(L launch) {
-    MUST(cudaMemset(ticks, 0, 16 * 1024));
-    for (int sm = 0; sm < sms; sm += 4)
-        launch((uint32_t)sm, ticks + 2 * sm);
-    std::vector<uint64_t> taken(2 * sms);
-    int failed;
-    MUST(cudaMemcpy(taken.data(), ticks, 16 * sms, cudaMemcpyDeviceToHost));
-    MUST(cudaMemcpy(&failed, status, 4, cudaMemcpyDeviceToHost));
-    if (failed)
-        printf("status %d\n", failed);
-    std::vector<double> ns;
-    for (int sm = 0; sm < sms; sm += 4)
-        if (taken[2 * sm])
-            ns.push_back((double)taken[2 * sm] / hz * 1e9 / posts);
-    std::sort(ns.begin(), ns.end());
-    return ns;
-}
-
-template <Handoff F> void row(const char *name, Handle<F> h, bool posted) {
+template <Handoff F> void row(const Bench &bench, const char *name, Handle<F> h, bool posted) {
     h.rings.posted = posted;
     cudaFuncAttributes attr;
     MUST(cudaFuncGetAttributes(&attr, hand_over<F>));
-    const std::vector<double> b =
-        scan([&](uint32_t sm, uint64_t *t) { bare<F><<<2 * sms, 32>>>(h.rings.slots, posted, sm, t); });
-    const std::vector<double> f = scan([&](uint32_t sm, uint64_t *t) {
-        MUST(cudaMemset(h.rings.producer, 0, sizeof(Producer)));
-        hand_over<F><<<2 * sms, 32>>>(h, sm, t, status);
+    const std::vector<double> b = bench.scan(name, [&](uint32_t sm, uint64_t *t) {
+        bare<F><<<2 * bench.sms, 32>>>(h.rings.slots, posted, sm, t);
     });
-    printf("%-16s %7.1f ns (%6.1f..%6.1f) %3d regs %zu local  bare %7.1f ns  ratio %.3f\n", name,
-           f[f.size() / 2], f.front(), f.back(), attr.numRegs, attr.localSizeBytes, b[b.size() / 2],
-           b[b.size() / 2] / f[f.size() / 2]);
+    const std::vector<double> f = bench.scan(name, [&](uint32_t sm, uint64_t *t) {
+        MUST(cudaMemset(h.rings.producer, 0, sizeof(Producer)));
+        hand_over<F><<<2 * bench.sms, 32>>>(h, sm, t, bench.status);
+    });
+    printf("%-16s %8.1f (%6.1f..%6.1f) %4d %7zu %8.1f %8.3f\n", name, median(f), least(f), most(f),
+           attr.numRegs, attr.localSizeBytes, median(b), median(b) / median(f));
 }
 
 template <Handoff F> Handle<F> handle() {
@@ -152,18 +86,10 @@ template <Handoff F> Handle<F> handle() {
 } // namespace
 
 int main() {
-    cudaDeviceProp prop;
-    MUST(cudaGetDeviceProperties(&prop, 0));
-    sms = prop.multiProcessorCount;
-    MUST(cudaMalloc(&ticks, 16 * 1024));
-    MUST(cudaMalloc(&status, 4));
-    MUST(cudaMemset(status, 0, 4));
-    clocks<<<1, 1>>>(ticks);
-    uint64_t t[2];
-    MUST(cudaMemcpy(t, ticks, sizeof t, cudaMemcpyDeviceToHost));
-    hz = (double)t[0] / (double)t[1] * 1e9;
-    row("tuned, posted", handle<Handoff::tuned>(), true);
-    row("tuned, ordered", handle<Handoff::tuned>(), false);
-    row("baseline", handle<Handoff::baseline>(), false);
+    const Bench bench("8 B puts handed to a ring in host memory; bare: the same stores alone");
+    printf("%-16s %25s %4s %7s %8s %8s\n", "", "ns per post", "regs", "local B", "bare ns", "ratio");
+    row(bench, "tuned, posted", handle<Handoff::tuned>(), true);
+    row(bench, "tuned, ordered", handle<Handoff::tuned>(), false);
+    row(bench, "baseline", handle<Handoff::baseline>(), false);
     return 0;
 }
