@@ -349,24 +349,6 @@ template <gda_order O> class gda_replay_agent {
     // Waits until the WQE with index `end - 1`, or a later one, is complete on the queue this agent is turned to.
     GIC_DEVICE int wait_done(uint32_t end) { return wait_queue(q_, end, &cons_, !shared_); }
 
-    // One look at a collapsed CQ; see gda_cold::poll.
-    GIC_DEVICE static int poll(gda_queue *q, uint32_t *cons_p) {
-        const uint32_t tail = mlx5_be32(gic::load_acquire((const uint32_t *)&q->cqe->wqe_counter));
-        const uint32_t opcode = mlx5_op_own_opcode((uint8_t)tail);
-        if (opcode == MLX5_CQE_OP_INVALID)
-            return gic::OK;
-        if (opcode != MLX5_CQE_OP_REQ) {
-            if (gic::load_relaxed(&q->syndrome) == 0)
-                gic::store_relaxed(&q->syndrome, (uint32_t)((const struct mlx5_cqe_err *)q->cqe)->syndrome);
-            return gic::ERR_IO;
-        }
-        const uint16_t ahead = (uint16_t)((tail >> 16) + 1 - *cons_p);
-        if (ahead > q->depth)
-            return gic::ERR_IO;
-        *cons_p += ahead;
-        return gic::OK;
-    }
-
     // `own`: nobody else moves q->cons.
     GIC_DEVICE int wait_queue(gda_queue *q, uint32_t end, uint32_t *cons_p, bool own) const {
         for (gic::Spin spin(h_.env); gda_after(end, *cons_p);) {
@@ -375,7 +357,7 @@ template <gda_order O> class gda_replay_agent {
                 *cons_p = gda_after(known, *cons_p) ? known : *cons_p;
             }
             const uint32_t before = *cons_p;
-            if (int s = poll(q, cons_p))
+            if (int s = gda_cold<gda_sharing::handoff>::poll(q, cons_p))
                 return s;
             if (*cons_p != before)
                 keep(q, *cons_p, own);

@@ -121,6 +121,22 @@ struct sums {
     uint32_t dirt;
     uint64_t payload;
 };
+// Adds a run that begins at index `cons`: each lane's flags (as struct small) and payload bytes, `puts` of them WRITEs.
+GPU_FN void sums_add(sums &t, uint32_t lane, uint32_t run, uint32_t flags, uint32_t bytes, uint32_t puts,
+                     uint32_t cons) {
+    const bool in = lane < run;
+    const uint32_t asked = __ballot_sync(ALL, in && (flags & FLAG_CQE));
+    t.segments += __reduce_add_sync(ALL, in ? flags >> 8 & 0xff : 0);
+    t.payload += __reduce_add_sync(ALL, in ? bytes : 0);
+    t.inlines += __popc(__ballot_sync(ALL, in && (flags & INLINE)));
+    t.wqes += run;
+    t.writes += puts;
+    if (asked) {
+        const uint32_t b = 31 - __clz(asked);
+        t.last = (__shfl_sync(ALL, flags, b) & 0xff0000) | ((cons + b) & 0xffff);
+        t.cqes += __popc(asked);
+    }
+}
 GPU_FN void fast_end(engine e, gpu_qp &q, uint32_t lane, sums t, uint32_t prod, uint32_t cons) {
     const bool rung = prod != q.seen;
     if (t.cqes) {
@@ -238,18 +254,8 @@ GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod)
         if (in && w.bytes && !(covered >> lane & 1))
             store_word(w.to, w.value, w.bytes);
         const uint32_t puts = __popc(__ballot_sync(ALL, in && w.bytes));
-        const uint32_t asked = __ballot_sync(ALL, in && (w.flags & FLAG_CQE));
         t.dirt |= (puts ? DIRTY : 0) | (__ballot_sync(ALL, in && (w.flags & FAR)) ? DIRTY_FAR : 0);
-        t.segments += __reduce_add_sync(ALL, in ? w.flags >> 8 & 0xff : 0);
-        t.payload += __reduce_add_sync(ALL, in ? w.bytes : 0);
-        t.inlines += __popc(__ballot_sync(ALL, in && (w.flags & INLINE)));
-        t.wqes += run;
-        t.writes += puts;
-        if (asked) {
-            const uint32_t b = 31 - __clz(asked);
-            t.last = (__shfl_sync(ALL, w.flags, b) & 0xff0000) | ((cons + b) & 0xffff);
-            t.cqes += __popc(asked);
-        }
+        sums_add(t, lane, run, w.flags, w.bytes, puts, cons);
         cons += run;
         left -= run;
     }
@@ -295,20 +301,10 @@ GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod
         }
         const bool in = lane < run;
         const uint32_t puts = __popc(__ballot_sync(ALL, in && f.what != FAST_NOP));
-        const uint32_t asked = __ballot_sync(ALL, in && (f.flags & FLAG_CQE));
         if (puts)
             t.dirt |= DIRTY | (longs ? DIRTY_LONG : 0) |
                       (__ballot_sync(ALL, in && (f.flags & FAR)) ? DIRTY_FAR : 0);
-        t.segments += __reduce_add_sync(ALL, in ? f.flags >> 8 & 0xff : 0);
-        t.payload += __reduce_add_sync(ALL, in ? f.bytes : 0);
-        t.inlines += __popc(__ballot_sync(ALL, in && (f.flags & INLINE)));
-        t.wqes += run;
-        t.writes += puts;
-        if (asked) {
-            const uint32_t b = 31 - __clz(asked);
-            t.last = (__shfl_sync(ALL, f.flags, b) & 0xff0000) | ((cons + b) & 0xffff);
-            t.cqes += __popc(asked);
-        }
+        sums_add(t, lane, run, f.flags, f.bytes, puts, cons);
         cons += run;
         left -= run;
     }
