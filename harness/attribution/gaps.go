@@ -248,6 +248,10 @@ var plainFloor = map[string]map[string]string{
 	"miniproxy": {"handoff": "tuned", "ring_mode": "private", "payload": "ordered", "inline": "auto", "batch": "16", "counter": "host"},
 }
 
+// PlainFloor is what attribution takes as a floor's default choices where a run does not tell them, by key; nil for
+// other backends. A copy.
+func PlainFloor(backend string) map[string]string { return maps.Clone(plainFloor[backend]) }
+
 // defaults are the values of a backend's keys where nothing was asked.
 func (r *Run) defaults(backend string) map[string]string {
 	if r.Header != nil && r.Header.Defaults[backend] != nil {

@@ -1,41 +1,22 @@
 package attribution
 
 import (
-	"math"
-	"strconv"
 	"strings"
+
+	"gic/harness/report"
 )
 
-// number prints three digits, and all digits of the integer part up to five.
+// number prints what tables print, without zeros behind the second decimal: 0.520 is 0.52, 1.00 is 1.
 func number(v float64) string {
-	a := math.Abs(v)
-	switch {
-	case a == 0:
-		return "0"
-	case a >= 99999.5 || a < 0.000995:
-		s := strconv.FormatFloat(v, 'e', 2, 64)
-		return strings.NewReplacer("e+0", "e", "e+", "e", "e-0", "e-").Replace(s)
-	case a >= 99.95:
-		return strconv.FormatFloat(v, 'f', 0, 64)
-	case a >= 9.995:
-		return strconv.FormatFloat(v, 'f', 1, 64)
-	case a >= 0.9995:
-		return trim(strconv.FormatFloat(v, 'f', 2, 64))
-	case a >= 0.09995:
-		return trim(strconv.FormatFloat(v, 'f', 3, 64))
+	s := report.Number(v)
+	point := strings.IndexByte(s, '.')
+	if point < 0 || strings.ContainsRune(s, 'e') {
+		return s
 	}
-	return strconv.FormatFloat(v, 'g', 3, 64)
-}
-
-// trim takes the zeros behind the second decimal away: 0.520 is 0.52, 1 is 1.
-func trim(s string) string {
-	if strings.HasSuffix(s, ".00") {
-		return strings.TrimSuffix(s, ".00")
+	for len(s)-point > 3 && strings.HasSuffix(s, "0") {
+		s = s[:len(s)-1]
 	}
-	if len(s)-strings.IndexByte(s, '.') > 3 {
-		return strings.TrimSuffix(s, "0")
-	}
-	return s
+	return strings.TrimSuffix(s, ".00")
 }
 
 func signedNumber(v float64) string {

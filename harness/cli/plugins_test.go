@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"gic/backends"
+	"gic/harness/attribution"
+	"gic/harness/attribution/oracle"
 	"gic/harness/plan"
 	"gic/harness/record"
 	"gic/workloads/conform"
@@ -114,6 +116,39 @@ func TestSuites(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// What attribution and the oracle believe of the floors' defaults is what the plugins declare.
+func TestFloorDefaultsAreThoseOfTheFloors(t *testing.T) {
+	cat := fullCatalog(t)
+	for _, floor := range []string{"minigda", "miniproxy"} {
+		declared := plan.Defaults(cat.infos[floor].Keys)
+		plain := attribution.PlainFloor(floor)
+		if len(plain) == 0 {
+			t.Errorf("attribution knows no default of %s", floor)
+		}
+		for k, v := range plain {
+			if declared[k] != v {
+				t.Errorf("attribution: %s of %s is %q, the plugin says %q", k, floor, v, declared[k])
+			}
+		}
+		checked := 0
+		for k, v := range (oracle.Conditions{"backend": floor}).WithDefaults() {
+			want, is := declared[k]
+			if !is { // an axis of the workload, or the state of the machine
+				continue
+			}
+			if want == "auto" && k == "order" { // the oracle's queues are in GPU memory
+				want = "gpu-fence"
+			}
+			if checked++; v != want {
+				t.Errorf("oracle: %s of %s is %q, the plugin says %q", k, floor, v, want)
+			}
+		}
+		if checked < 3 {
+			t.Errorf("only %d defaults of the oracle's %s were compared", checked, floor)
 		}
 	}
 }
