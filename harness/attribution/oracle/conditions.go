@@ -53,10 +53,12 @@ func (q Conditions) complete(p *Platform, quantity string) Conditions {
 	return out
 }
 
-// floorDefaults are the values that a floor's backend has for what is not given.
+// floorDefaults are the values that a floor's backend has for what is not given. Two are the published floors' rather than
+// gic's own: queues in GPU memory need no wider order than gpu-fence, and the tuned hand-over is a single posted store
+// (gic's default, payload=ordered, puts a system-scope fence before it: ten times the time).
 var floorDefaults = map[string]Conditions{
 	"minigda":   {"order": "gpu-fence", "sharing": "exclusive", "batch": "1", "qps": "1"},
-	"miniproxy": {"handoff": "tuned", "payload": "ordered", "workers": "1", "batch": "16"},
+	"miniproxy": {"handoff": "tuned", "payload": "posted", "workers": "1", "batch": "16"},
 }
 
 // WithDefaults fills in what gic run would do where nothing is said: the floors' configuration, one thread, a

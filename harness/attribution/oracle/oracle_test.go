@@ -243,3 +243,22 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// The published tuned hand-over is a single posted store: it predicts no row that puts a fence before it, which is gic's own
+// default on a GPU.
+func TestTunedHandOverIsPosted(t *testing.T) {
+	p, err := Load("P-IB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for payload, ok := range map[string]bool{"": true, "posted": true, "ordered": false} {
+		q := Conditions{"backend": "miniproxy", "handoff": "tuned", "size": "8"}
+		if payload != "" {
+			q["payload"] = payload
+		}
+		a := p.Predict(Query{"issue", q.WithDefaults()})
+		if a.OK() != ok || !ok && !strings.Contains(a.None, "payload=ordered") {
+			t.Errorf("payload=%s: ok %v (%s), want %v", payload, a.OK(), a.None, ok)
+		}
+	}
+}

@@ -29,7 +29,7 @@ func grid() []oracle.Query {
 		}
 		add(quantity, oracle.Conditions{"backend": "minigda", "order": "gpu-fence", "size": "8", "inline": "off", "batch": "1", "sharing": "exclusive"})
 		for _, handoff := range []string{"tuned", "baseline"} {
-			add(quantity, oracle.Conditions{"backend": "miniproxy", "handoff": handoff, "size": "8", "inline": "on", "batch": "16", "workers": "1", "cpu": "cold"})
+			add(quantity, oracle.Conditions{"backend": "miniproxy", "handoff": handoff, "payload": "posted", "size": "8", "inline": "on", "batch": "16", "workers": "1", "cpu": "cold"})
 		}
 	}
 	rate := func(q oracle.Conditions) {

@@ -51,10 +51,11 @@ func issues(d *deriver, gpu valid) {
 		row      string
 	}{
 		{internal, rowInternal}, {public, rowPublic}, {ibrc, rowIBRC}, {ginProxy, rowGINProxy},
-		{baseline, rowBaseline}, {tuned, "miniproxy handoff=tuned"},
+		{baseline, rowBaseline},
 	} {
 		d.as("issue", s.selector, "us", "", gpu, p+"|Table 3|"+s.row+"|issue")
 	}
+	d.as("issue", tuned, "us", "a single posted store", merge(gpu, valid{"payload": "posted"}), p+"|Table 3|miniproxy handoff=tuned|issue")
 }
 
 func deriveIB(d *deriver) {

@@ -142,7 +142,7 @@ func TestProxy(t *testing.T) {
 	if a.None != "" || a.Active != 1 {
 		t.Fatalf("%+v", a)
 	}
-	v, _, reason := p.Lookup(oracle.Conditions{"backend": "miniproxy", "size": "8", "cpu": "cold", "batch": "16", "workers": "1", "handoff": "tuned"}, "issue")
+	v, _, reason := p.Lookup(oracle.Conditions{"backend": "miniproxy", "size": "8", "cpu": "cold", "batch": "16", "workers": "1", "handoff": "tuned", "payload": "posted"}, "issue")
 	if reason != "" {
 		t.Fatal(reason)
 	}
