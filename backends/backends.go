@@ -37,6 +37,8 @@ const (
 	CapQuiet
 	CapGPUVisible
 	CapNotify
+	// CapMoE: dispatch and combine of the workload moe as whole operations of the library's own.
+	CapMoE
 )
 
 // Where a backend can run.

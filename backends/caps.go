@@ -4,7 +4,7 @@ package backends
 var capNames = map[Caps]string{
 	CapPut: "put", CapPutValue: "put_value", CapPutSignal: "put_signal", CapSignal: "signal", CapWait: "wait",
 	CapGet: "get", CapFetchAdd: "fetch_add", CapFence: "fence", CapFlush: "flush", CapQuiet: "quiet",
-	CapGPUVisible: "gpu_visible", CapNotify: "notify", CapHostDevice: "device=host", CapCUDADevice: "device=cuda",
+	CapGPUVisible: "gpu_visible", CapNotify: "notify", CapMoE: "moe", CapHostDevice: "device=host", CapCUDADevice: "device=cuda",
 	CapNICSoft: "nic=soft", CapNICMlx5: "nic=mlx5", CapNICNone: "nic=none",
 }
 

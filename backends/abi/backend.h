@@ -42,6 +42,9 @@ enum gic_cap {
     GIC_CAP_GPU_VISIBLE = 1u << 10,
     GIC_CAP_NOTIFY = 1u << 11,
     GIC_CAP_HOST_DEVICE = 1u << 16, /* device threads may be threads of this machine (device=host) */
+    /* Dispatch and combine of the workload moe as whole operations of the library's own, in place of the words above:
+     * gic_run is then that of workloads/moe/operation.go. */
+    GIC_CAP_MOE = 1u << 12,
     GIC_CAP_CUDA_DEVICE = 1u << 17, /* device threads may be CUDA threads (device=cuda) */
     GIC_CAP_NIC_SOFT = 1u << 18,    /* runs over softnic (nic=soft) */
     GIC_CAP_NIC_MLX5 = 1u << 19,    /* runs over a real ConnectX (nic=mlx5) */

@@ -181,6 +181,7 @@ type point struct {
 	reason     string
 	needs      backends.Caps
 }
+	whole      backends.Caps // instead: of a backend that has the job as operations of its own
 
 func (c *cell) add(pt point, back Backend) {
 	if c.seen[pt.key] {
@@ -189,7 +190,8 @@ func (c *cell) add(pt point, back Backend) {
 	c.seen[pt.key] = true
 	lacks := ""
 	if back.Info != nil {
-		if missing := pt.needs &^ back.Info.Caps; missing != 0 {
+		whole := pt.whole != 0 && pt.whole&^back.Info.Caps == 0
+		if missing := pt.needs &^ back.Info.Caps; missing != 0 && !whole {
 			lacks = fmt.Sprintf("%s has no %s", back.Name, strings.Join(missing.Names(), ", "))
 		}
 	}
@@ -226,7 +228,7 @@ func (r *Request) points(spec Spec) ([]point, error) {
 		if job, err := w.Prepare(m, r.Ranks, r.Seed); err != nil {
 			pt.reason = err.Error()
 		} else {
-			pt.needs = job.Needs()
+			pt.needs, pt.whole = job.Needs(), workloads.WholeCaps(job)
 		}
 		points = append(points, pt)
 		return nil

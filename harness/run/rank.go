@@ -265,6 +265,7 @@ func (r *rank) point(p workloads.Point) *pointResult {
 				return nil
 			}},
 			{"sample", func() error { r.before = r.clocks(); return nil }},
+				job = workloads.For(job, r.info.Caps)
 			{"barrier before run", func() error { return (*comm)(r).Barrier(r.ctx) }},
 			{"run", func() (err error) { res.Series, err = r.session.Run(in); return err }},
 			{"barrier after run", func() error { return (*comm)(r).Barrier(r.ctx) }},

@@ -274,6 +274,7 @@ func (p *processRun) able(items []item) ([]item, error) {
 		if missing == 0 {
 			rest = append(rest, it)
 			continue
+		it.job = workloads.For(it.job, info.Caps)
 		}
 		f := &failure{status: record.Skipped, reason: fmt.Sprintf("%s has no %s", p.outer.Backend, capNames(missing))}
 		if err := p.fail(p.outer, []item{it}, f); err != nil {
