@@ -73,7 +73,7 @@ $(tests): $(B)/test/%: $(B)/san/%.o $(san_lib)
 	@mkdir -p $(@D)
 	$(CXX) $(SAN) -o $@ $^ $(LDLIBS)
 # softnic's tests in virtual time on the GPU engine's device code, whose lanes are coroutines here.
-warp_tests := $(foreach t,wqe queue error pace softnic_fuzz,$(B)/test/minigda/softnic/warp_$(t)_test)
+warp_tests := $(foreach t,wqe queue error pace demand softnic_fuzz,$(B)/test/minigda/softnic/warp_$(t)_test)
 $(B)/san/warp/%.o: minigda/softnic/%.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(SAN) -DSOFTNIC_TEST_GPU $(DEPS) -c $< -o $@
@@ -202,9 +202,11 @@ $(floor_gpu_benches): $(B)/cuda/test/%: $(B)/cuda/%.o
 # device archive and needs its host library, and a transport for that library. The wheel is in .deps, or on the machine.
 NVSHMEM_HOME ?= $(firstword $(wildcard .deps/cuda/nvidia/nvshmem) \
 	$(shell python3 -c 'import nvidia.nvshmem as n; print(n.__path__[0])' 2>/dev/null))
-nvshmem_kernels := $(foreach w,op conform,$(w)-1 $(w)-2 $(w)-3) $(foreach w,stream alltoall moe protocol,$(w)-1)
+nvshmem_kernels := $(foreach w,op stream conform,$(w)-1 $(w)-2 $(w)-3) $(foreach w,alltoall moe protocol,$(w)-1) \
+	caller-1 caller-2
 nvshmem_cuda := $(nvshmem_kernels:%=$(B)/cuda/nvshmem_%.o) $(B)/cuda/nvshmem_created.o
-nvshmem_parts := $(B)/cuda/libnvshmem.so $(B)/cuda/gic_nvshmem.so $(B)/cuda/nvshmem_transport_ibgda.so.3
+nvshmem_transports := $(foreach t,ibgda ibrc,$(B)/cuda/nvshmem_transport_$(t).so.3)
+nvshmem_parts := $(B)/cuda/libnvshmem.so $(B)/cuda/gic_nvshmem.so $(nvshmem_transports)
 NVSHMEM_INCLUDES = -isystem $(NVSHMEM_HOME)/include -isystem $(CUDA_HOME)/include
 # What there is to build it against: without, `make cuda` leaves it out and says so; cuda-check insists.
 nvshmem_there := $(and $(NVSHMEM_HOME),$(wildcard /usr/include/infiniband/mlx5dv.h))
@@ -224,7 +226,7 @@ $(B)/cuda/nvshmem.o: backends/nvshmem/nvshmem.cu
 $(B)/cuda/nvshmem_%.o: backends/nvshmem/%.cc
 	$(need_nvshmem)
 	$(CXX) $(ALL_CXXFLAGS) -DGIC_CUDA_PLUGIN $(NVSHMEM_INCLUDES) $(DEPS) -c $< -o $@
-$(B)/san/backends/nvshmem/transport_test.o: ALL_CXXFLAGS += $(if $(NVSHMEM_HOME),$(NVSHMEM_INCLUDES))
+$(foreach t,transport ibrc,$(B)/san/backends/nvshmem/$(t)_test.o): ALL_CXXFLAGS += $(if $(NVSHMEM_HOME),$(NVSHMEM_INCLUDES))
 define nvshmem_kernel_rule
 $(B)/cuda/nvshmem_$(1).o: backends/nvshmem/nvshmem_cuda.cu
 	$$(need_nvshmem)
@@ -241,7 +243,9 @@ $(B)/cuda/nvshmem_linked.o: $(nvshmem_cuda)
 $(B)/cuda/gic_nvshmem.so: $(B)/cuda/nvshmem_session.o $(nvshmem_cuda) $(B)/cuda/nvshmem_linked.o $(B)/cuda/gpu.o | backends/nvshmem/session.map
 	$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/nvshmem/session.map -o $@ $^ -L$(NVSHMEM_HOME)/lib \
 		-l:libnvshmem_device.a -l:libnvshmem_host.so.3 $(CUDA_LIBS) $(LDLIBS)
-$(B)/cuda/nvshmem_transport_ibgda.so.3: $(B)/cuda/nvshmem_transport.o $(B)/cuda/nvshmem_queues.o $(B)/cuda/gpu.o $(minigda_objs) | backends/nvshmem/transport.map
+$(B)/cuda/nvshmem_transport_ibgda.so.3: $(B)/cuda/nvshmem_ibgda.o $(B)/cuda/nvshmem_queues.o
+$(B)/cuda/nvshmem_transport_ibrc.so.3: $(B)/cuda/nvshmem_ibrc.o
+$(nvshmem_transports): $(B)/cuda/nvshmem_transport.o $(B)/cuda/gpu.o $(gpu_engine) $(minigda_objs) | backends/nvshmem/transport.map
 	$(CXX) -shared -Wl,-z,defs -Wl,-soname,$(@F) -Wl,--version-script=backends/nvshmem/transport.map -o $@ $^ \
 		$(CUDA_LIBS) $(LDLIBS)
 

@@ -1,6 +1,6 @@
-/* Host side of the GPU engine: brings the queues to the kernel and back, and looks after it while it runs.
+/* Host side of the GPU engine: brings the queues to the kernel and back. gpu_keeper.c looks after it while it runs.
  *
- * The kernel is "resident" between launch() and leave(). Outside, the host's structs are the state; a launch takes them
+ * The kernel is "resident" between gpu_launch() and gpu_leave(). Outside, the host's structs are the state; a launch takes them
  * along and what comes back is added to them. So every control call works as with the other engine: it pauses, which
  * here means that the kernel leaves, changes what it likes, and goes on.
  *
@@ -17,11 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-enum {
-    KEEPER_NAP_NS = 100000,
-    LEAVE_POLL_NS = 5000,
-    LOOK_EVERY = 100, /* naps between two looks at whether the kernel still runs */
-};
+enum { LEAVE_POLL_NS = 5000, IDLE_US = 2000 };
 #define LEAVE_NS 10000000000u  /* for the kernel to leave; the longest copy takes a fraction */
 #define SILENCE_NS 5000000000u /* of the host, after which the kernel leaves */
 
@@ -86,6 +82,7 @@ static struct gpu_args args_of(const struct softnic *nic, uint64_t end_ps) {
                              .end_ps = end_ps,
                              .first_ns = g->first_ns,
                              .silence_ns = SILENCE_NS,
+                             .idle_ns = g->idle_ns,
                              .message_ps = nic->message_ps,
                              .latency_ps = nic->profile.latency_ns * PS_PER_NS,
                              .fetch_ps = nic->profile.fetch_ns * PS_PER_NS,
@@ -102,7 +99,7 @@ static void answer(struct softnic *nic) {
 }
 
 /* Waits until the kernel has its multiprocessors: one that fills the device may be launched next. */
-static int arrive(const struct gpu *g) {
+int gpu_arrive(const struct gpu *g) {
     uint64_t deadline = nic_monotonic_ns() + LEAVE_NS;
     for (uint32_t i = 0, polls = 0; i < g->sms; polls++) {
         if (__atomic_load_n(&g->mail->here[i], __ATOMIC_ACQUIRE)) {
@@ -123,7 +120,7 @@ static int arrive(const struct gpu *g) {
 }
 
 /* Enqueues tables, kernel, tables. The epoch is odd before the keys are read, see the head of internal.h. */
-static int launch(struct softnic *nic, uint64_t end_ps) {
+int gpu_launch(struct softnic *nic, uint64_t end_ps) {
     struct gpu *g = nic->gpu;
     uint64_t *epoch = &nic->shm->worker[0].epoch;
     if (g->broken)
@@ -132,10 +129,14 @@ static int launch(struct softnic *nic, uint64_t end_ps) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     __atomic_store_n(&nic->shm->built_ns, nic_monotonic_ns(), __ATOMIC_SEQ_CST);
     answer(nic);
+    if (g->demand) {
+        g->called = 0;
+        demand_look(nic);
+    }
     int status = gpu_keys_stale(nic) ? gpu_keys_build(nic) : 0;
     if (!status) {
         gpu_queues_out(nic);
-        g->mail->stop = g->mail->ask = g->mail->reason = 0;
+        g->mail->stop = g->mail->ask = g->mail->reason = g->mail->idle = 0;
         memset(g->mail->here, 0, sizeof g->mail->here);
         g->mail->heartbeat++;
         status = gpu_table_up(g, &g->qps, nic->qp_count * sizeof(struct gpu_qp));
@@ -159,13 +160,14 @@ static int launch(struct softnic *nic, uint64_t end_ps) {
     if (!status)
         status = gpu_table_down(g, &g->cqs, nic->cq_count * sizeof(struct gpu_cq));
     __atomic_store_n(&g->resident, 1, __ATOMIC_RELEASE);
-    if (!status && nic->clock == SOFTNIC_REAL)
-        status = arrive(g);
+    g->launches++;
+    if (!status && nic->clock == SOFTNIC_REAL && (!g->demand || g->stay))
+        status = gpu_arrive(g);
     return status ? broke(g, status) : 0;
 }
 
 /* Waits until the kernel has left and takes its tables in. */
-static int collect(struct softnic *nic) {
+int gpu_collect(struct softnic *nic) {
     struct gpu *g = nic->gpu;
     uint64_t *epoch = &nic->shm->worker[0].epoch, deadline = nic_monotonic_ns() + LEAVE_NS;
     int done;
@@ -182,113 +184,127 @@ static int collect(struct softnic *nic) {
     if (done > 0)
         gpu_queues_in(nic);
     __atomic_store_n(epoch, *epoch + 1, __ATOMIC_RELEASE);
-    return done > 0 ? 0 : broke(g, done);
+    if (done <= 0)
+        return broke(g, done);
+    if (g->demand)
+        g->called = demand_left(nic);
+    return 0;
 }
 
-static int leave(struct softnic *nic) {
+int gpu_leave(struct softnic *nic) {
     struct gpu *g = nic->gpu;
     if (!g->resident)
         return 0;
+    if (g->demand)
+        demand_look(nic);
     __atomic_store_n(&g->mail->stop, 1, __ATOMIC_RELEASE);
-    return collect(nic);
+    return gpu_collect(nic);
 }
 
+static void take(struct gpu *g) {
+    __atomic_add_fetch(&g->wanting, 1, __ATOMIC_ACQ_REL);
+    pthread_mutex_lock(&g->lock);
+    __atomic_sub_fetch(&g->wanting, 1, __ATOMIC_ACQ_REL);
+}
+static void drop(struct gpu *g) { pthread_mutex_unlock(&g->lock); }
+
+/* With DEMAND, and unless it has to stay, it is the keeper who launches. */
 static int wanted(const struct gpu *g) { return g->started && g->holds == 0 && !g->broken; }
 
 static int settle(struct softnic *nic) { /* the lock is held */
     struct gpu *g = nic->gpu;
     int status = 0;
     if (g->resident && !wanted(g))
-        status = leave(nic);
-    else if (!g->resident && wanted(g))
-        status = launch(nic, 0);
+        status = gpu_leave(nic);
+    else if (!g->resident && wanted(g) && (!g->demand || g->stay))
+        status = gpu_launch(nic, 0);
     pthread_cond_signal(&g->changed);
     return status;
 }
 
 void gpu_pause(struct softnic *nic) {
-    pthread_mutex_lock(&nic->gpu->lock);
+    take(nic->gpu);
     nic->gpu->holds++;
     settle(nic);
-    pthread_mutex_unlock(&nic->gpu->lock);
+    drop(nic->gpu);
 }
 
 void gpu_unpause(struct softnic *nic) {
-    pthread_mutex_lock(&nic->gpu->lock);
+    take(nic->gpu);
     nic->gpu->holds--;
     settle(nic);
-    pthread_mutex_unlock(&nic->gpu->lock);
+    drop(nic->gpu);
 }
 
 void gpu_relaunch(struct softnic *nic) {
     struct gpu *g = nic->gpu;
-    pthread_mutex_lock(&g->lock);
-    if (g->resident && leave(nic) == 0)
-        launch(nic, 0);
-    pthread_mutex_unlock(&g->lock);
+    take(g);
+    if (g->resident && gpu_leave(nic) == 0)
+        settle(nic);
+    drop(g);
 }
 
+int softnic_stay(struct softnic *nic, int on) {
+    struct gpu *g = nic->gpu;
+    if (!g || !g->demand)
+        return softnic_fail(-EINVAL, "stay: the engine is not there on demand");
+    take(g);
+    g->stay = on != 0;
+    int status = settle(nic);
+    if (!status && g->stay && g->resident && nic->clock == SOFTNIC_REAL)
+        status = gpu_arrive(g);
+    drop(g);
+    return status ? status : softnic_engine_error(nic);
+}
+
+uint64_t softnic_launches(const struct softnic *nic) {
+    uint64_t launches = 0;
+    if (nic->gpu) {
+        take(nic->gpu);
+        launches = nic->gpu->launches;
+        drop(nic->gpu);
+    }
+    return launches;
+}
+
+/* With DEMAND as its keeper would: when a doorbell calls, also one that rings while the kernel is about to end. */
 void gpu_advance(struct softnic *nic, uint64_t end_ps) {
     struct gpu *g = nic->gpu;
-    pthread_mutex_lock(&g->lock);
-    if (launch(nic, end_ps) == 0 && collect(nic) == 0)
+    int status = 0;
+    take(g);
+    if (!g->demand)
+        status = gpu_launch(nic, end_ps) || gpu_collect(nic);
+    else if (demand_called(nic))
+        do
+            status = gpu_launch(nic, end_ps) || gpu_collect(nic);
+        while (!status && demand_rung(nic));
+    if (!status)
         nic->now_ps = end_ps;
-    pthread_mutex_unlock(&g->lock);
-}
-
-/* ---- the keeper ---- */
-
-static void *keeper_main(void *arg) {
-    struct softnic *nic = arg;
-    struct gpu *g = nic->gpu;
-    pthread_mutex_lock(&g->lock);
-    for (uint32_t naps = 0; !g->stop_keeper; naps++) {
-        if (!g->resident || g->broken) {
-            pthread_cond_wait(&g->changed, &g->lock);
-            continue;
-        }
-        __atomic_store_n(&g->mail->heartbeat, g->mail->heartbeat + 1, __ATOMIC_RELAXED);
-        int asked = __atomic_load_n(&g->mail->ask, __ATOMIC_ACQUIRE) != 0;
-        int gone = __atomic_load_n(&g->mail->reason, __ATOMIC_ACQUIRE) != 0 ||
-                   (naps % LOOK_EVERY == 0 && g->ops->done(g->dev) != 0);
-        if ((asked || gone || gpu_keys_stale(nic)) && leave(nic) == 0)
-            launch(nic, 0);
-        pthread_mutex_unlock(&g->lock);
-        nap(KEEPER_NAP_NS);
-        pthread_mutex_lock(&g->lock);
-    }
-    pthread_mutex_unlock(&g->lock);
-    return NULL;
+    drop(g);
 }
 
 int gpu_start(struct softnic *nic) {
     struct gpu *g = nic->gpu;
-    int status = 0;
-    if (!g->keeping) {
-        int error = pthread_create(&g->keeper, NULL, keeper_main, nic);
-        if (error)
-            return softnic_fail(-error, "start keeper thread: %s", strerror(error));
-        g->keeping = 1;
-    }
-    pthread_mutex_lock(&g->lock);
+    int status = gpu_keeper_start(nic);
+    if (status)
+        return status;
+    take(g);
     g->started = 1;
     status = settle(nic);
-    pthread_mutex_unlock(&g->lock);
+    drop(g);
     nic->running = status == 0;
     return status;
 }
 
 void gpu_stop(struct softnic *nic) {
     struct gpu *g = nic->gpu;
-    pthread_mutex_lock(&g->lock);
+    take(g);
     g->started = 0;
     settle(nic);
     g->stop_keeper = 1;
     pthread_cond_signal(&g->changed);
-    pthread_mutex_unlock(&g->lock);
-    if (g->keeping)
-        pthread_join(g->keeper, NULL);
-    g->keeping = 0;
+    drop(g);
+    gpu_keeper_stop(nic);
     nic->running = 0;
 }
 
@@ -327,9 +343,10 @@ static int warm_up(struct softnic *nic) {
         return status;
     struct gpu_args args = args_of(nic, 0);
     args.is_virtual = args.warps = 1;
+    args.idle_ns = 0;
     status = g->ops->launch(g->dev, &args, 1, (uint32_t)shared_bytes(g, 0, 1, 1));
     if (!status)
-        status = collect(nic);
+        status = gpu_collect(nic);
     nic->shm->worker[0].epoch = 0;
     g->first_ns = g->mail->first_ns;
     return status;
@@ -352,12 +369,15 @@ int gpu_create(struct softnic *nic, const struct softnic_attr *attr) {
     g->sms = attr->sms ? attr->sms : 1;
     g->warps = attr->warps ? attr->warps : GPU_MAX_WARPS;
     g->strict = attr->writes == SOFTNIC_WRITES_STRICT;
+    g->demand = attr->presence == SOFTNIC_DEMAND;
+    g->idle_ns = g->demand ? 1000ull * (attr->idle_us ? attr->idle_us : IDLE_US) : 0;
     g->stale = 1;
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->changed, NULL);
     g->side = calloc(nic->max_qps, sizeof *g->side);
     g->generation = calloc(nic->nodes, sizeof *g->generation);
-    if (!g->side || !g->generation)
+    g->bells = calloc(g->demand ? nic->max_qps : 1, sizeof *g->bells);
+    if (!g->side || !g->generation || !g->bells)
         return softnic_fail(-ENOMEM, "create: out of memory for %u QPs", nic->max_qps);
     int status = ops->open(attr->device, &g->dev);
     if (!status)
@@ -386,6 +406,7 @@ void gpu_destroy(struct softnic *nic) {
     pthread_cond_destroy(&g->changed);
     free(g->side);
     free(g->generation);
+    free(g->bells);
     free(g);
     nic->gpu = NULL;
 }
@@ -408,6 +429,9 @@ int gpu_qp_check(const struct softnic *nic, const struct softnic_qp_attr *attr) 
         status = reachable(nic, "create QP: doorbell", attr->doorbell, &far);
     if (status)
         return status;
+    status = demand_qp_check(nic, attr);
+    if (status)
+        return status;
     const void *watched = bell ? attr->doorbell : attr->dbrec;
     if (nic->clock == SOFTNIC_REAL && g->ops->where(g->dev, watched) == GPU_MEM_HOST)
         return softnic_fail(-EINVAL,
@@ -425,6 +449,8 @@ int gpu_qp_added(struct softnic *nic, struct qp *qp) {
     struct gpu *g = nic->gpu;
     struct side *side = &g->side[qp->index];
     *side = (struct side){.rewatch = nic->watch == SOFTNIC_WATCH_BELL};
+    if (g->demand)
+        g->bells[qp->index] = (struct bell){.word = qp->bell};
     int status = 0;
     if (nic->timed) {
         size_t depth = (size_t)qp->mask + 1;
@@ -444,6 +470,8 @@ void gpu_qp_free(struct softnic *nic, uint32_t index) {
     if (side->shadow)
         nic->gpu->ops->free(nic->gpu->dev, side->shadow);
     *side = (struct side){0};
+    if (nic->gpu->demand)
+        nic->gpu->bells[index] = (struct bell){0};
 }
 
 void gpu_qp_rewatch(struct softnic *nic, const struct qp *qp) {
@@ -476,8 +504,8 @@ int gpu_cq_init(struct softnic *nic, struct cq *cq) {
         g->ops->fill(g->dev, cq->cqe + 63, MLX5_CQE, MLX5_OP_OWN_INITIAL, 1, cq->collapsed ? 1 : cq->depth);
     if (!status && cq->collapsed)
         status = g->ops->fill(g->dev, cq->cqe + 60, MLX5_CQE, 0xff, 2, 1);
-    while (!status && (status = g->ops->done(g->dev)) == 0)
-        ;
+    for (uint32_t polls = 0; !status && (status = g->ops->done(g->dev)) == 0; polls++)
+        spin_pause(polls);
     return status > 0 ? 0 : status;
 }
 

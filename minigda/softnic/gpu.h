@@ -117,7 +117,8 @@ struct gpu_job {
 struct gpu_board {
     uint32_t open[4]; /* bit i: jobs[i] has chunks left */
     uint32_t leave;   /* to all warps: go */
-    uint32_t rsvd[11];
+    uint32_t stirred; /* by any warp: it had something to do */
+    uint32_t rsvd[10];
     struct gpu_job jobs[GPU_MAX_SMS * GPU_MAX_WARPS];
 };
 
@@ -126,6 +127,8 @@ struct gpu_mail {
     uint32_t stop;      /* host: leave */
     uint32_t heartbeat; /* host: changes as long as it lives */
     uint32_t rsvd[14];
+    uint32_t idle; /* kernel: nothing to do for args.idle_ns */
+    uint32_t rsvd2[15];
     uint32_t here[GPU_MAX_SMS]; /* kernel: block i is on its multiprocessor */
     uint32_t ask;               /* kernel: a key is not in the table, look again */
     uint32_t reason;            /* kernel: why it left, GPU_LEFT_... */
@@ -154,6 +157,7 @@ struct gpu_args {
     uint64_t now_ps, end_ps; /* virtual time */
     uint64_t first_ns;       /* real time: globaltimer at the NIC's time 0 */
     uint64_t silence_ns;     /* leave when the host has been quiet for so long */
+    uint64_t idle_ns;        /* tell the host when there was nothing to do for so long; 0: do not */
     uint64_t message_ps, latency_ps, fetch_ps;
     double bandwidth; /* bytes per second; 0: no limit */
 };

@@ -9,27 +9,48 @@ namespace softnic_gpu {
 
 // The last warp of the first block looks at the host every 20 us, hands its word on to the others, and gives up when the
 // host is silent. No other warp reads host memory unless a queue lies there.
+// It tells the host when nobody had anything to do for a.idle_ns.
 enum { LOOK_CYCLES = 40000 };
-struct watcher {
-    uint64_t looked, since;
-    uint32_t heartbeat;
-};
-GPU_FN void watch_host(const gpu_args &a, watcher &me) {
-    const uint64_t now = clock64();
+GPU_FN void tell_idle(const gpu_args &a, gpu_watcher &me, bool busy, uint64_t ns) { // lane 0
+    if (busy || load32(&a.board->stirred) || me.stirred == 0) {
+        store32(&a.board->stirred, 0);
+        me.stirred = ns;
+    }
+    const uint32_t idle = ns - me.stirred > a.idle_ns;
+    if (idle != me.idle)
+        store32(&a.mail->idle, idle);
+    me.idle = idle;
+}
+GPU_FN void watch_host(const gpu_args &a, gpu_watcher &me, bool busy) {
+    const uint64_t now = __shfl_sync(ALL, clock64(), 0);
     if (now - me.looked < LOOK_CYCLES)
         return;
-    me.looked = now;
     const uint32_t stop = load32(&a.mail->stop), heartbeat = load32(&a.mail->heartbeat);
     const uint64_t ns = clock_ns();
-    if (heartbeat != me.heartbeat || me.since == 0) {
-        me.heartbeat = heartbeat;
-        me.since = ns;
+    __syncwarp();
+    if (lane_id() == 0) {
+        me.looked = now;
+        if (heartbeat != me.heartbeat || me.since == 0) {
+            me.heartbeat = heartbeat;
+            me.since = ns;
+        }
+        const uint32_t reason = stop ? GPU_LEFT_ASKED : ns - me.since > a.silence_ns ? GPU_LEFT_SILENCE : 0;
+        if (reason) {
+            store32(&a.mail->reason, reason);
+            store32(&a.board->leave, 1);
+        }
+        if (a.idle_ns)
+            tell_idle(a, me, busy, ns);
     }
-    const uint32_t reason = stop ? GPU_LEFT_ASKED : ns - me.since > a.silence_ns ? GPU_LEFT_SILENCE : 0;
-    if (reason && lane_id() == 0) {
-        store32(&a.mail->reason, reason);
-        store32(&a.board->leave, 1);
+    __syncwarp();
+}
+// What this warp has done since it last told.
+GPU_FN void stir(engine e) {
+    if (e.a.idle_ns && lane_id() == 0 && e.w.told != e.w.work) {
+        e.w.told = e.w.work;
+        store32(&e.a.board->stirred, 1);
     }
+    __syncwarp();
 }
 
 GPU_FN void load_share(const gpu_args &a, const gpu_warp &w) {
@@ -173,7 +194,6 @@ GPU_CALL bool step_on(engine e) {
 // What makes a warp leave its passes.
 enum why : uint32_t { WHY_OTHER, WHY_ROUND, WHY_HELP, WHY_LEAVE };
 struct passes_state {
-    watcher watch;
     uint32_t first; // QPs being looked at
     uint32_t todo;  // WHY_OTHER: of those to be served otherwise
 };
@@ -193,28 +213,39 @@ GPU_CALL why passes(engine e, const gpu_key *keys, bool watches, bool served, pa
         if (s.first < e.w.count)
             continue;
         s.first = 0;
+        const bool any = __ballot_sync(ALL, (open | leave) != 0) != 0;
         if (watches)
-            watch_host(e.a, s.watch);
-        if ((round++ & 15) == 0)
+            watch_host(e.a, e.w.watch, any);
+        if ((round++ & 15) == 0) {
             look_at_clock(e);
-        const bool help = __ballot_sync(ALL, open != 0) != 0;
-        if (!(leave | help | e.a.is_virtual))
+            stir(e);
+        }
+        if (!(any | e.a.is_virtual))
             continue;
+        const bool go = __ballot_sync(ALL, leave != 0) != 0; // lanes may have looked at different times
+        if (go && !e.w.last) {                               // once more, for what came before it
+            __syncwarp();
+            if (lane_id() == 0)
+                e.w.last = 1;
+            __syncwarp();
+            continue;
+        }
         *state = s;
-        return e.a.is_virtual ? WHY_ROUND : leave ? WHY_LEAVE : WHY_HELP;
+        return e.a.is_virtual ? WHY_ROUND : go ? WHY_LEAVE : WHY_HELP;
     }
 }
 
 GPU_FN void run(engine e, const gpu_key *keys) {
     const bool watches = !e.a.is_virtual && blockIdx.x == 0 && threadIdx.x / 32 == e.a.warps - 1;
-    passes_state state = {{0, 0, 0}, 0, 0};
+    passes_state state = {0, 0};
     bool served = false;
     for (;;) {
         const why reason = passes(e, keys, watches, served, &state);
         served = reason == WHY_OTHER;
-        if (served)
+        if (served) {
             serve_each(e, keys, state.first, state.todo);
-        else if (reason == WHY_HELP)
+            stir(e);
+        } else if (reason == WHY_HELP)
             help(e.a.board);
         else if (reason == WHY_LEAVE || !step_on(e))
             return;
@@ -242,7 +273,8 @@ GPU_FN void engine_block(const gpu_args &a, void *shared) {
     if (lane_id() == 0) {
         w.now_ps = a.now_ps;
         w.tail = 0;
-        w.dirty = w.work = 0;
+        w.dirty = w.work = w.told = w.last = 0;
+        w.watch = gpu_watcher{0, 0, 0, 0, 0};
         w.index = first;
         w.stride = stride;
         w.step = a.warps;

@@ -17,6 +17,13 @@
 
 namespace softnic_gpu {
 
+// What the warp knows that looks at the host for all of them.
+struct gpu_watcher {
+    uint64_t looked, since;   // clock; when the host's heartbeat changed
+    uint64_t stirred;         // when somebody had something to do
+    uint32_t heartbeat, idle; // idle: the host has been told
+};
+
 // What a warp has under way.
 struct gpu_warp {
     alignas(16) uint64_t words[WQE_MAX_WORDS]; // the WQE that serve_one() looks at
@@ -24,10 +31,13 @@ struct gpu_warp {
     uint64_t tail;  // last 8 bytes of a CQE whose rest is written; 0: none (a CQE has a QPN)
     uint32_t dirty; // DIRTY_...: stores that no fence has followed
     uint32_t work;  // things done, to tell an idle pass
+    uint32_t told;  // what `work` was when the board was last told of it
+    uint32_t last;  // this pass is the last one
     uint32_t index; // in the engine
     // What the warp serves: QP `index + k * stride` of the engine is its k-th, `step` places apart in shared memory.
     uint32_t stride, step, count;
     gpu_qp *qps;
+    gpu_watcher watch;
 
     __device__ gpu_qp &at(uint32_t k) const { return qps[k * step]; }
 };

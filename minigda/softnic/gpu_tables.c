@@ -1,6 +1,8 @@
 /* Tables of the GPU engine: QPs and CQs as the kernel takes them along and brings them back, and the keys of all nodes. */
 #include "gpu_host.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -131,8 +133,20 @@ void gpu_queues_out(struct softnic *nic) {
     }
 }
 
+/* Has it done anything at all? */
+static int progressed(const struct gpu_qp *im, const struct gpu_cold *cold) {
+    const uint64_t *n = (const uint64_t *)&cold->n;
+    uint64_t all = 0;
+    for (size_t f = 0; f < sizeof cold->n / sizeof *n; f++)
+        all |= n[f];
+    for (int c = 0; c < GPU_COUNTS; c++)
+        all |= im->count[c];
+    return all != 0;
+}
+
 void gpu_queues_in(struct softnic *nic) {
     struct gpu *g = nic->gpu;
+    g->progress = 0;
     const struct gpu_qp *qps = g->qps.host;
     const struct gpu_cold *cold = g->cold.host;
     const struct gpu_cq *cqs = g->cqs.host;
@@ -142,8 +156,10 @@ void gpu_queues_in(struct softnic *nic) {
             nic->cqs[i]->overrun = cqs[i].overrun;
         }
     for (uint32_t i = 0; i < nic->qp_count; i++)
-        if (nic->qps[i])
+        if (nic->qps[i]) {
+            g->progress |= progressed(&qps[i], &cold[i]);
             qp_in(nic, nic->qps[i], &qps[i], &cold[i]);
+        }
 }
 
 /* ---- the key table ---- */
@@ -191,6 +207,8 @@ static uint32_t keys_of(struct softnic *nic, uint32_t node, int add) {
         if (add && count < g->key_count) {
             const uint8_t *base = mr_base(nic, node, key, &mr);
             enum gpu_kind kind = base ? g->ops->where(g->dev, base) : GPU_MEM_NONE;
+            if (kind == GPU_MEM_NONE && mr.mem_slot != NO_MEM)
+                g->unmapped = key;
             if (kind == GPU_MEM_OTHER)
                 g->ops->reach(g->dev, base);
             key_add(g, &(struct gpu_key){.key = key,
@@ -210,6 +228,7 @@ int gpu_keys_build(struct softnic *nic) {
     struct gpu *g = nic->gpu;
     uint32_t count = 0, slots = 64;
     __atomic_store_n(&g->stale, 0, __ATOMIC_SEQ_CST);
+    g->unmapped = 0;
     for (uint32_t n = 0; n < nic->nodes; n++) {
         g->generation[n] = generation_of(nic, n);
         ((uint8_t *)g->gone.host)[n] = n != nic->node && nic->peers[n].shm && !(g->generation[n] >> 63 & 1);
@@ -235,4 +254,17 @@ int gpu_keys_build(struct softnic *nic) {
     g->key_count = count;
     int status = gpu_table_up(g, &g->keys, slots * sizeof(struct gpu_key));
     return status ? status : gpu_table_up(g, &g->gone, nic->nodes);
+}
+
+int gpu_keys_map(struct softnic *nic) {
+    struct gpu *g = nic->gpu;
+    pthread_mutex_lock(&g->lock); /* held, so the keeper does not build */
+    int status = gpu_keys_stale(nic) ? gpu_keys_build(nic) : 0;
+    uint32_t key = g->unmapped;
+    pthread_mutex_unlock(&g->lock);
+    if (status || key == 0)
+        return status;
+    char why[200];
+    snprintf(why, sizeof why, "%s", softnic_error());
+    return softnic_fail(-EFAULT, "map peers' memory: that of key 0x%x: %s", key, why);
 }

@@ -6,14 +6,16 @@
 // GPU, where they may come in any order; here from the lowest or from the highest (`downwards`). Lanes that come to
 // different places, or do not come, end the program.
 //
-// One block of one warp, in virtual time; fences are nothing, atomics plain.
+// One block of one warp, in virtual time, or in real time on a thread of its own; fences are nothing, atomics plain.
 #ifndef SOFTNIC_GPU_WARP_H
 #define SOFTNIC_GPU_WARP_H
 
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define __device__
 #define __forceinline__ inline
@@ -116,7 +118,17 @@ inline uint32_t __funnelshift_r(uint32_t lo, uint32_t hi, uint32_t by) {
     return (uint32_t)(((uint64_t)hi << 32 | lo) >> (by & 31));
 }
 inline void __nanosleep(uint32_t) {}
-inline uint64_t clock64() { return 0; }
+// Two cycles a nanosecond. Who looks at it polls: somebody else may want the processor.
+inline uint64_t real_ns() {
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+inline uint64_t clock64() {
+    if (softnic_warp::lane() == 0)
+        sched_yield();
+    return real_ns() * 2;
+}
 
 template <class T> T atomicAdd(T *p, T v) { return __atomic_fetch_add(p, v, __ATOMIC_SEQ_CST); }
 template <class T> T atomicOr(T *p, T v) { return __atomic_fetch_or(p, v, __ATOMIC_SEQ_CST); }
@@ -132,7 +144,7 @@ template <class T> T atomicCAS_system(T *p, T expected, T v) { return atomicCAS(
 namespace softnic_gpu {
 
 inline uint32_t lane_id() { return softnic_warp::lane(); }
-inline uint64_t clock_ns() { return 0; }
+inline uint64_t clock_ns() { return real_ns(); }
 
 template <class T> T warp_load(const void *p) { return __atomic_load_n((const T *)p, __ATOMIC_ACQUIRE); }
 template <class T> void warp_store(void *p, T v) { __atomic_store_n((T *)p, v, __ATOMIC_RELEASE); }

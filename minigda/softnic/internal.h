@@ -324,10 +324,12 @@ void gpu_pause(struct softnic *nic);
 void gpu_unpause(struct softnic *nic);
 void gpu_relaunch(struct softnic *nic);     /* ends the residence of now, if there is one */
 void gpu_keys_changed(struct softnic *nic); /* otherwise than by a generation */
+int gpu_keys_map(struct softnic *nic);      /* as of now; the kernel is away */
 void gpu_advance(struct softnic *nic, uint64_t end_ps);
 int gpu_qp_check(const struct softnic *nic, const struct softnic_qp_attr *attr);
 int gpu_qp_added(struct softnic *nic, struct qp *qp);
 void gpu_qp_free(struct softnic *nic, uint32_t index);
+void gpu_qp_call(struct softnic *nic, const struct qp *qp); /* it may have been rung before it was ready */
 void gpu_qp_rewatch(struct softnic *nic, const struct qp *qp);
 /* While the kernel runs; 0: struct qp has it. */
 int gpu_qp_status(const struct softnic *nic, const struct qp *qp, uint32_t *state_p, uint32_t *syndrome_p);
@@ -340,6 +342,9 @@ uint8_t *gpu_memory_open(struct softnic *nic, const uint8_t *handle);
 void gpu_memory_close(struct softnic *nic, uint8_t *base);
 int gpu_host_map(struct softnic *nic, void *addr, size_t bytes);
 void gpu_host_unmap(struct softnic *nic, void *addr);
+
+/* gpu_keeper.c */
+int demand_check(const struct softnic_attr *attr);
 
 /* pace.c */
 void pace_message(struct softnic *nic, struct qp *qp, const struct wqe *wqe, uint64_t fetched_ps,

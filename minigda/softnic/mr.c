@@ -227,6 +227,23 @@ int softnic_mr_attach(struct softnic *nic, uint32_t node, uint32_t key, void *ad
     return 0;
 }
 
+int softnic_peers_map(struct softnic *nic) {
+    for (uint32_t n = 0; n < nic->nodes; n++) {
+        int status = n == nic->node ? 0 : peer_open(nic, n);
+        if (status)
+            return status;
+        if (n != nic->node && !nic->gpu)
+            peer_map_all(nic, n);
+    }
+    if (!nic->gpu)
+        return 0;
+    struct gpu_nics held;
+    nic_pause_gpus(&held);
+    int status = gpu_keys_map(nic);
+    nic_unpause_gpus(&held);
+    return status;
+}
+
 /* The latest attachment counts. */
 static uint8_t *attached_base(struct softnic *nic, uint32_t node, uint64_t tag) {
     pthread_mutex_lock(&nic->map_lock);

@@ -144,8 +144,11 @@ static int check_attr(const struct softnic_attr *a) {
         return softnic_fail(-EINVAL, "create: max_qps %u, max_mrs %u; at most 65536", a->max_qps, a->max_mrs);
     if (a->trace_records > UINT32_MAX)
         return softnic_fail(-EINVAL, "create: %zu trace records; at most 2^32 - 1", a->trace_records);
+    int status = demand_check(a);
+    if (status)
+        return status;
     const struct softnic_profile *p = &a->profile;
-    int status = check_range("message_rate", p->message_rate, 1, 1e12);
+    status = check_range("message_rate", p->message_rate, 1, 1e12);
     if (!status)
         status = check_range("bandwidth", p->bandwidth, 1e6, 1e15);
     if (!status)

@@ -95,6 +95,8 @@ static struct qp *find(const struct softnic *nic, uint32_t qpn) {
 /* What was rung before the QP was ready has to be found without another ring. */
 static void look_again(struct softnic *nic, struct qp *qp) {
     struct worker *w = &nic->workers[qp->index % nic->worker_count];
+    if (nic->gpu)
+        gpu_qp_call(nic, qp);
     if (qp->active)
         return;
     qp->active = 1;

@@ -43,11 +43,21 @@ enum softnic_watch { SOFTNIC_WATCH_BELL, SOFTNIC_WATCH_DBR };
  * the device reaches (its own, its peers', mapped host memory). Same semantics: the tests of one run on the other.
  * The GPU engine is in the program only where gpu_engine.cu is linked; -ENOTSUP otherwise.
  *
- * While the kernel runs, cudaDeviceSynchronize, cudaFree and whatever else waits for the device do not return:
- * start it around the measured launches alone. What is posted while it is held is served at the next start. The
- * kernel also leaves when the process stops answering, and control calls give up with an error (softnic_engine_error)
- * when it does not leave. */
+ * While the kernel runs, cudaDeviceSynchronize, cudaFree and whatever else waits for the device do not return; see
+ * enum softnic_presence. What is posted while it is away is served when it comes. The kernel also leaves when the
+ * process stops answering, and control calls give up with an error (softnic_engine_error) when it does not leave. */
 enum softnic_engine { SOFTNIC_ENGINE_CPU, SOFTNIC_ENGINE_GPU };
+
+/* GPU engine: when its kernel is on the device. WINDOW: between softnic_start and softnic_hold; start it around the
+ * measured launches alone. DEMAND, for programs that know nothing of it: a thread of this process watches the doorbell
+ * words, launches the kernel when one has changed, and has it leave when nothing was to be done for idle_us; a doorbell
+ * that came meanwhile brings it back. A launch looks at all doorbell records, so nothing is lost. So whatever waits for
+ * the device returns some idle_us after the last request; softnic_stay() keeps the kernel there.
+ * DEMAND wants watch = DBR and each QP's doorbell in host memory that the device can store to, on words of their own or
+ * shared: a doorbell in device memory cannot be seen from here (-EINVAL). A queue that is announced by its record alone
+ * is not looked at while the kernel is away. The device needs room for the kernel: one that occupies every
+ * multiprocessor and waits for the NIC waits for ever, unless softnic_stay() came first. */
+enum softnic_presence { SOFTNIC_WINDOW, SOFTNIC_DEMAND };
 
 /* GPU engine: what of a QP's order is kept between writes. Always: all earlier requests of the QP are visible with a
  * CQE at the latest, to an atomic or read behind them, and to a later write of the same bytes. STRICT: every write is
@@ -88,6 +98,8 @@ struct softnic_attr {
     uint32_t sms;               /* multiprocessors it takes, up to 8; 0 = 1 */
     uint32_t warps;             /* warps on each that serve queues, up to 16; 0 = 16 */
     enum softnic_writes writes; /* RUNS or STRICT */
+    enum softnic_presence presence;
+    uint32_t idle_us; /* DEMAND: 0 = 2000, up to 1000000 */
 };
 /* Is SOFTNIC_ENGINE_GPU linked into this program? */
 int softnic_gpu_built(void);
@@ -106,6 +118,11 @@ int softnic_engine_error(const struct softnic *nic);
 int softnic_start(struct softnic *nic);
 void softnic_hold(struct softnic *nic);
 void softnic_resume(struct softnic *nic);
+/* DEMAND: on: the kernel is on the device when this returns and stays; off: it leaves when idle, as before. Does not
+ * nest. -EINVAL: WINDOW, where softnic_hold and softnic_resume do this, or the CPU engine. */
+int softnic_stay(struct softnic *nic, int on);
+/* Launches of the GPU engine's kernel since creation. */
+uint64_t softnic_launches(const struct softnic *nic);
 
 /* VIRTUAL only: serve all that is due up to now + ns, in a fixed order, and move the clock there. */
 void softnic_advance(struct softnic *nic, uint64_t ns);
@@ -121,8 +138,9 @@ int softnic_mem_free(struct softnic *nic, void *addr);
 /* GPU engine: the same in the memory of its device (exported to peers by CUDA IPC). -ENOTSUP with the other engine.
  */
 int softnic_mem_alloc_gpu(struct softnic *nic, size_t bytes, void **addr_p);
-/* GPU engine: gives peers access to device memory of cudaMalloc that the caller owns and keeps until
- * softnic_mem_free, which only withdraws it. */
+/* GPU engine: gives peers access to device memory that the caller owns and keeps until softnic_mem_free, which only
+ * withdraws it: of cudaMalloc, or of cuMemCreate with a POSIX file descriptor as its handle's type, mapped, all of it
+ * within one physical allocation. Peers on other devices of this process are granted access to it. */
 int softnic_mem_share_gpu(struct softnic *nic, void *addr, size_t bytes);
 
 enum softnic_access {
@@ -144,6 +162,10 @@ int softnic_mr_deregister(struct softnic *nic, uint32_t key);
  * then a request that names the key fails. The mapping must last until the owner has deregistered the key or this
  * NIC is destroyed. -ENXIO: no such node; -ENOENT: it has no such key; -EINVAL: not registered for this. */
 int softnic_mr_attach(struct softnic *nic, uint32_t node, uint32_t key, void *addr);
+/* Maps what all peers have shared and registered so far, instead of at the first use: opening device memory may wait for
+ * kernels, and those for the NIC. For after the exchange in which everybody has registered. -ENXIO: a peer has no NIC;
+ * -EFAULT: memory of a peer cannot be mapped here. */
+int softnic_peers_map(struct softnic *nic);
 
 /* Completion queue in the driver's memory: `depth` (power of two) 64-byte CQEs, presented to the driver as
  * hardware does (the NIC initialises op_own to invalid | owner 1). Collapsed: only CQE 0 is used, overwritten
@@ -160,8 +182,9 @@ int softnic_cq_destroy(struct softnic *nic, uint32_t cqn); /* -EBUSY while a QP 
 /* Send queue in the driver's memory: `depth` (power of two, <= 32768) 64-byte basic blocks; `dbrec` the
  * __be32 send counter (index of the next free block, low 16 bits), zero at first; `doorbell` the 64-bit word of
  * the UAR (may be NULL when the record is watched, and may be shared by QPs). All of it must stay readable until
- * softnic_qp_destroy or softnic_destroy has returned. GPU engine: all of it is memory that the device reaches, and what
- * is watched is not in host memory (-EINVAL). */
+ * softnic_qp_destroy or softnic_destroy has returned. GPU engine: all of it is memory that the device reaches (the
+ * caller's own device memory, host memory that CUDA has mapped, softnic_mem_alloc's), and what is watched is not in host
+ * memory (-EINVAL). */
 struct softnic_qp_attr {
     void *sq;
     uint32_t depth;

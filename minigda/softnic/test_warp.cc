@@ -1,5 +1,6 @@
-// The GPU engine without a GPU, for softnic's tests in virtual time: its host side over plain memory, its device code as
-// the coroutines of gpu_warp.h, and the bed of the tests.
+// The GPU engine without a GPU, for softnic's tests: its host side over plain memory, its device code as the coroutines of
+// gpu_warp.h, and the bed of the tests. In virtual time a kernel runs within its launch; in real time on a thread, and
+// what the stream is given meanwhile comes after it.
 // C allows struct wqe_head and its maker to share a name.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
@@ -7,6 +8,12 @@
 #pragma GCC diagnostic pop
 
 #include <errno.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
 
 namespace softnic_warp {
 
@@ -89,16 +96,17 @@ const uint64_t *meet(uint32_t place, uint64_t brought) {
 }
 
 void run(void (*body)(void *), void *arg) {
-    static uint8_t *stacks;
-    if (!stacks)
-        stacks = (uint8_t *)aligned_alloc(64, (size_t)LANES * STACK);
-    static Warp w;
+    static thread_local struct Stacks {
+        uint8_t *base = (uint8_t *)aligned_alloc(64, (size_t)LANES *STACK);
+        ~Stacks() { free(base); }
+    } stacks;
+    static thread_local Warp w;
     w = Warp{};
     w.body = body;
     w.arg = arg;
     for (uint32_t i = 0; i < LANES; i++) {
         // As softnic_warp_switch leaves a stack: six registers, where to go, and the alignment of a call.
-        void **top = (void **)(stacks + (size_t)(i + 1) * STACK - 64);
+        void **top = (void **)(stacks.base + (size_t)(i + 1) * STACK - 64);
         *--top = nullptr;
         *--top = (void *)lane_main;
         for (int r = 0; r < 6; r++)
@@ -114,17 +122,29 @@ void run(void (*body)(void *), void *arg) {
 } // namespace softnic_warp
 
 struct gpu_dev {
-    int unused;
+    std::mutex lock;
+    bool running = false;
+    std::thread kernel;
+    std::deque<std::function<void()>> behind; // of the running kernel
 };
+
+// Runs at the end of every kernel, when it looks at no queue any more.
+void (*softnic_warp_kernel_ended)(void);
 
 namespace {
 
+std::mutex host_lock;
+std::map<uintptr_t, size_t> host_memory; // mapped; whatever else is asked for counts as the device's
+
 int dev_open(int, gpu_dev **dev_p) {
-    static gpu_dev dev;
-    *dev_p = &dev;
-    return softnic_warp::supported ? 0 : softnic_fail(-ENOTSUP, "no coroutines on this processor");
+    *dev_p = softnic_warp::supported ? new gpu_dev : nullptr;
+    return *dev_p ? 0 : softnic_fail(-ENOTSUP, "no coroutines on this processor");
 }
-void dev_close(gpu_dev *) {}
+void dev_close(gpu_dev *dev) {
+    if (dev->kernel.joinable())
+        dev->kernel.join();
+    delete dev;
+}
 int dev_alloc(gpu_dev *, size_t bytes, void **addr_p) {
     bytes = (bytes + 63) & ~(size_t)63;
     *addr_p = aligned_alloc(64, bytes);
@@ -135,31 +155,51 @@ int dev_free(gpu_dev *, void *addr) {
     free(addr);
     return 0;
 }
-int dev_map(gpu_dev *, void *, size_t) { return 0; }
-int dev_unmap(gpu_dev *, void *) { return 0; }
-gpu_kind dev_where(gpu_dev *, const void *) { return GPU_MEM_OWN; }
+int dev_map(gpu_dev *, void *addr, size_t bytes) {
+    std::lock_guard<std::mutex> hold(host_lock);
+    host_memory[(uintptr_t)addr] = bytes;
+    return 0;
+}
+int dev_unmap(gpu_dev *, void *addr) {
+    std::lock_guard<std::mutex> hold(host_lock);
+    host_memory.erase((uintptr_t)addr);
+    return 0;
+}
+gpu_kind dev_where(gpu_dev *, const void *addr) {
+    std::lock_guard<std::mutex> hold(host_lock);
+    auto above = host_memory.upper_bound((uintptr_t)addr);
+    const bool host =
+        above != host_memory.begin() && (uintptr_t)addr - std::prev(above)->first < std::prev(above)->second;
+    return host ? GPU_MEM_HOST : GPU_MEM_OWN;
+}
 int dev_share(gpu_dev *, void *, uint8_t *, uint64_t *) { return softnic_fail(-ENOTSUP, "one process only"); }
 int dev_open_shared(gpu_dev *, const uint8_t *, void **) {
     return softnic_fail(-ENOTSUP, "one process only");
 }
 int dev_close_shared(gpu_dev *, void *) { return 0; }
 int dev_reach(gpu_dev *, const void *) { return 0; }
-int dev_copy(gpu_dev *, void *to, const void *from, size_t bytes) {
-    memcpy(to, from, bytes);
+template <class F> int in_order(gpu_dev *dev, F f) {
+    std::lock_guard<std::mutex> hold(dev->lock);
+    if (dev->running)
+        dev->behind.push_back(f);
+    else
+        f();
     return 0;
 }
-int dev_fill(gpu_dev *, void *to, size_t pitch, int value, size_t width, size_t rows) {
-    for (size_t i = 0; i < rows; i++)
-        memset((uint8_t *)to + i * pitch, value, width);
-    return 0;
+int dev_copy(gpu_dev *dev, void *to, const void *from, size_t bytes) {
+    return in_order(dev, [=] { memcpy(to, from, bytes); });
+}
+int dev_fill(gpu_dev *dev, void *to, size_t pitch, int value, size_t width, size_t rows) {
+    return in_order(dev, [=] {
+        for (size_t i = 0; i < rows; i++)
+            memset((uint8_t *)to + i * pitch, value, width);
+    });
 }
 struct block {
     const gpu_args *args;
     void *shared;
 };
-int dev_launch(gpu_dev *, const gpu_args *args, uint32_t blocks, uint32_t shared_bytes) {
-    if (blocks != 1 || args->warps != 1 || !args->is_virtual)
-        return softnic_fail(-ENOTSUP, "virtual time only");
+void run_kernel(const gpu_args *args, uint32_t shared_bytes) {
     block b = {args, aligned_alloc(64, (shared_bytes + 63) & ~63u)};
     memset(b.shared, 0xcc, shared_bytes);
     softnic_warp::run(
@@ -169,9 +209,33 @@ int dev_launch(gpu_dev *, const gpu_args *args, uint32_t blocks, uint32_t shared
         },
         &b);
     free(b.shared);
+    if (softnic_warp_kernel_ended)
+        softnic_warp_kernel_ended();
+}
+int dev_launch(gpu_dev *dev, const gpu_args *args, uint32_t blocks, uint32_t shared_bytes) {
+    if (blocks != 1 || args->warps != 1)
+        return softnic_fail(-ENOTSUP, "%u blocks of %u warps; here there is one warp", blocks, args->warps);
+    if (args->is_virtual) {
+        run_kernel(args, shared_bytes);
+        return 0;
+    }
+    if (dev->kernel.joinable())
+        dev->kernel.join();
+    dev->running = true;
+    dev->kernel = std::thread([=, copy = *args] {
+        run_kernel(&copy, shared_bytes);
+        std::lock_guard<std::mutex> hold(dev->lock);
+        for (const auto &f : dev->behind)
+            f();
+        dev->behind.clear();
+        dev->running = false;
+    });
     return 0;
 }
-int dev_done(gpu_dev *) { return 1; }
+int dev_done(gpu_dev *dev) {
+    std::lock_guard<std::mutex> hold(dev->lock);
+    return !dev->running;
+}
 
 const gpu_ops ops = {dev_open,
                      dev_close,
@@ -212,6 +276,7 @@ void bed_cpu(int on) { cpu = on != 0; }
 struct softnic_attr bed_attr(struct softnic_attr attr) {
     attr.engine = cpu ? SOFTNIC_ENGINE_CPU : SOFTNIC_ENGINE_GPU;
     attr.writes = writes;
+    attr.warps = 1;
     if (attr.max_qps == 0)
         attr.max_qps = 64;
     return attr;
