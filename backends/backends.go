@@ -48,6 +48,8 @@ const (
 	CapNICSoft
 	CapNICMlx5
 	CapNICNone
+	// CapRanksInProcess: sessions of several ranks of a case may be open in one process.
+	CapRanksInProcess
 )
 
 // Op is one operation of a workload's message list, as in gic_op.

@@ -6,6 +6,7 @@ var capNames = map[Caps]string{
 	CapGet: "get", CapFetchAdd: "fetch_add", CapFence: "fence", CapFlush: "flush", CapQuiet: "quiet",
 	CapGPUVisible: "gpu_visible", CapNotify: "notify", CapMoE: "moe", CapHostDevice: "device=host", CapCUDADevice: "device=cuda",
 	CapNICSoft: "nic=soft", CapNICMlx5: "nic=mlx5", CapNICNone: "nic=none",
+	CapRanksInProcess: "ranks_in_process",
 }
 
 // Names lists the capabilities that are set, in the order of their bits; bits without a name are left out.

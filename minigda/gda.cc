@@ -349,6 +349,8 @@ int gda_begin(gda *g, uint32_t agents) {
         return rc;
     if (int rc = upload(g))
         return rc;
+    if (int rc = gda_fabric_ready(g->fabric))
+        return rc;
     g->agents = agents;
     int rc = start_ringer(g);
     if (rc == 0) // held: the monitor lets the NIC go on

@@ -1,6 +1,7 @@
 #include "minigda/gda_host.h"
 
 #include "backends/abi/probe.h"
+#include "backends/abi/share.h"
 
 #include <errno.h>
 #include <string.h>
@@ -19,6 +20,8 @@ const struct gic_key nic_keys[] = {
     {"writes", "runs", "runs|strict", "order between small writes of a QP with engine=gpu"},
     {"queues", "auto", "auto|host|gpu", "where send queues and CQEs live; auto: with the engine"},
     {"window", "auto", "auto|host|gpu", "where the window lives; auto: with the engine"},
+    {"presence", "window", "window|demand",
+     "when engine=gpu is on the device: around launches, or whenever a doorbell calls it"},
     {"trace", "off", "off|on", "keep every doorbell, WQE and CQE"},
 };
 constexpr size_t trace_capacity = 1u << 20;
@@ -70,6 +73,7 @@ struct gda_places gda_fabric_places(const struct gic_open *open) {
     p.window_on_gpu = on_gpu("window", p.gpu_engine);
     p.doorbells_on_gpu = on_gpu("doorbell", false);
     p.strict = strcmp(nic.text("writes"), "strict") == 0;
+    p.on_demand = strcmp(nic.text("presence"), "demand") == 0;
     return p;
 }
 
@@ -87,8 +91,11 @@ int check_places(const struct gic_open *open, const gic::Config &nic, bool cpu_p
             if (strcmp(nic.text(key), "gpu") == 0)
                 return gic::fail(-ENOTSUP, "%s=gpu: the processor cannot load GPU memory; want engine=gpu",
                                  key);
-        if (p.sms != 1 || p.strict)
-            return gic::fail(-EINVAL, "%s: of engine=gpu", p.strict ? "writes=strict" : "sms");
+        if (p.sms != 1 || p.strict || p.on_demand)
+            return gic::fail(-EINVAL, "%s: of engine=gpu",
+                             p.on_demand ? "presence=demand"
+                             : p.strict  ? "writes=strict"
+                                         : "sms");
         return 0;
     }
     if (cpu_posts)
@@ -140,33 +147,18 @@ int gda_fabric_probe(const struct gic_open *open, bool cpu_posts) {
 
 namespace {
 
-// Collective. Ranks that share a device run beside each other only under MPS; without it the driver gives each the
-// whole device for milliseconds in turn, and every time taken is of that.
+// Collective.
 int open_gpu(gda_fabric *f, const struct gic_open *open) {
     int rc = gic::Gpu::open(open->device, &f->gpu);
     // All take part in the exchange, also those that have no device: the others must not wait for them.
     const std::string said = gic::error_text();
-    char mine[16] = {}, none[16] = {};
+    gic::GpuPlace mine{{}, gic::process_token()};
     if (rc == 0)
-        memcpy(mine, f->gpu->uuid().data(), sizeof mine);
-    std::vector<char> all(sizeof mine * f->nranks);
-    if (int failed = comm_gather(f, mine, all.data(), sizeof mine, "GPU identities"))
+        memcpy(mine.uuid, f->gpu->uuid().data(), sizeof mine.uuid);
+    std::vector<gic::GpuPlace> all(f->nranks);
+    if (int failed = comm_gather(f, &mine, all.data(), sizeof mine, "GPU identities"))
         return failed;
-    if (rc)
-        return gic::fail(rc, "%s", said.c_str());
-    uint32_t sharers = 0;
-    for (uint32_t r = 0; r < f->nranks; r++) {
-        if (memcmp(&all[sizeof mine * r], none, sizeof none) == 0)
-            return gic::fail(-ENOTSUP, "rank %u has no CUDA device", r);
-        sharers += memcmp(&all[sizeof mine * r], mine, sizeof mine) == 0;
-    }
-    f->gpu->set_sharers(sharers);
-    if (sharers > 1 && !f->gpu->mps())
-        return gic::fail(-ENOTSUP,
-                         "%u ranks on one %s without MPS would be time-sliced, and no time taken would mean "
-                         "anything: start nvidia-cuda-mps-control -d, or use a GPU for each rank",
-                         sharers, f->gpu->name().c_str());
-    return 0;
+    return rc ? gic::fail(rc, "%s", said.c_str()) : gic::share_gpu(all, f->rank, f->gpu.get());
 }
 
 } // namespace
@@ -214,10 +206,11 @@ int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint3
         attr.device = atoi(open->device + strlen("cuda:"));
         attr.sms = f->places.sms;
         attr.writes = f->places.strict ? SOFTNIC_WRITES_STRICT : SOFTNIC_WRITES_RUNS;
+        attr.presence = f->places.on_demand ? SOFTNIC_DEMAND : SOFTNIC_WINDOW;
     }
     softnic_profile_find(f->profile.c_str(), &attr.profile);
     int rc = softnic_create(&attr, &f->nic);
-    if (rc == 0 && f->places.gpu_engine)
+    if (rc == 0 && f->places.gpu_engine && !f->places.on_demand)
         softnic_hold(f->nic); // until gda_fabric_begin
     if (rc)
         rc = gic::fail(rc, "create NIC: %s", softnic_error());
@@ -469,10 +462,29 @@ int gda_fabric_read(struct gda_fabric *f, uint64_t offset, void *dst, size_t byt
     return get_at(f, f->places.window_on_gpu, dst, f->window + offset, bytes);
 }
 
+int gda_fabric_ready(struct gda_fabric *f) {
+    if (!f->gpu || f->gpu->neighbours() == 1)
+        return 0;
+    if (int rc = comm_barrier(f, "prepare"))
+        return rc;
+    if (!f->places.gpu_engine)
+        return 0;
+    // Once in vain: what the engine learns of the other ranks when it starts may make it allocate.
+    if (int rc = gda_fabric_begin(f))
+        return rc;
+    softnic_hold(f->nic);
+    return comm_barrier(f, "start their engines once");
+}
+
 int gda_fabric_begin(struct gda_fabric *f) {
     if (!f->places.gpu_engine)
         return 0;
-    softnic_resume(f->nic);
+    if (f->places.on_demand) {
+        if (int rc = softnic_stay(f->nic, 1))
+            return gic::fail(rc, "start the NIC's kernel: %s", softnic_error());
+    } else {
+        softnic_resume(f->nic);
+    }
     if (int rc = softnic_engine_error(f->nic))
         return gic::fail(rc, "start the NIC's kernel: %s", softnic_error());
     return 0;
@@ -508,7 +520,10 @@ int check_doorbells(const struct gda_fabric *f) {
 
 int gda_fabric_end(struct gda_fabric *f, bool fine) {
     if (f->places.gpu_engine) {
-        softnic_hold(f->nic);
+        if (f->places.on_demand)
+            softnic_stay(f->nic, 0);
+        else
+            softnic_hold(f->nic);
         if (int rc = softnic_engine_error(f->nic))
             return gic::fail(rc, "%s", softnic_error());
     }
@@ -579,6 +594,7 @@ void gda_fabric_facts(const struct gda_fabric *f, gic::Facts *facts) {
         facts->set("engine.sms", p.sms);
         facts->set("engine.warps", 16u);
         facts->set("engine.writes", std::string(p.strict ? "strict" : "runs"));
+        facts->set("engine.presence", std::string(p.on_demand ? "demand" : "window"));
     } else {
         facts->set("engine_threads", f->workers);
     }
@@ -595,6 +611,7 @@ void gda_fabric_facts(const struct gda_fabric *f, gic::Facts *facts) {
         facts->set("gpu", f->gpu->name());
         facts->set("gpu.mps", std::string(f->gpu->mps() ? "yes" : "no"));
         facts->set("gpu.ranks", f->gpu->sharers());
+        facts->set("gpu.sharing", std::string(f->gpu->sharing()));
         facts->set("kernel.blocks", s.blocks);
         facts->set("kernel.threads", s.threads);
         facts->set("kernel.registers", s.registers);

@@ -47,6 +47,7 @@ struct gda_places {
     bool
         doorbells_on_gpu; // the 64-bit doorbells; the GPU engine's doorbell records are on the GPU in any case
     bool strict;          // each write of a QP before the next one; else runs of words land together
+    bool on_demand;       // the GPU engine comes when a doorbell calls it, and stays from begin to end
 };
 
 struct gda_block { // an anonymous mapping of the fabric
@@ -119,9 +120,13 @@ int gda_fabric_alloc(struct gda_fabric *fabric, size_t bytes, void **addr_p, uin
 // The same with the window: with window=gpu device memory, which only device threads and the NIC reach.
 int gda_fabric_alloc_data(struct gda_fabric *fabric, size_t bytes, void **addr_p, uint32_t *key_p);
 
-// Around a launch: the GPU engine is on the device only in between (see softnic_engine), the other one always serves.
+// Around a launch: the GPU engine is on the device only in between (see softnic_presence; with presence=demand, for
+// programs that wait for the device when they like, also when a doorbell calls it), the other one always serves.
 // gda_fabric_end also compares each QP's doorbell with its record where the record is what the engine watches: -EIO
 // when a doorbell is missing. Pass it whether the launch was fine; after a failed one it only ends.
+// gda_fabric_ready, collective and before gda_fabric_begin, comes behind everything that allocates, maps or frees for the
+// launch: ranks of one process wait there for one another (gic::Gpu::neighbours). Nothing where each has its own.
+int gda_fabric_ready(struct gda_fabric *fabric);
 int gda_fabric_begin(struct gda_fabric *fabric);
 int gda_fabric_end(struct gda_fabric *fabric, bool fine);
 // All QPs as new, after an error. Between launches.

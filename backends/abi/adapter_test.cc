@@ -1,5 +1,6 @@
 // Configuration glue of the adapters: which values pass, and what a refusal says.
 #include "backends/abi/adapter.cuh"
+#include "backends/abi/share.h"
 
 namespace {
 
@@ -91,6 +92,64 @@ void check_storage() {
     CHECK(gic::guarded([]() -> int { throw std::bad_alloc(); }) == -ENOMEM, "no exception crosses the ABI");
 }
 
+struct NoGpu final : gic::Gpu {
+    explicit NoGpu(bool mps) { mps_ = mps, name_ = "GPU"; }
+    int map(void *, size_t) override { return 0; }
+    int unmap(void *) override { return 0; }
+    int alloc(size_t, void **) override { return 0; }
+    int free(void *) override { return 0; }
+    int upload(void *, const void *, size_t) override { return 0; }
+    int download(void *, const void *, size_t) override { return 0; }
+    int wait(const volatile uint32_t *, uint64_t) override { return 0; }
+};
+
+// Each rank is given as its device and process, "a1"; '-' has no device.
+void check_sharing() {
+    const struct {
+        const char *ranks, *how; // how: of rank 0; "" when refused
+        bool mps;
+        uint32_t sharers, neighbours;
+    } cases[] = {
+        {"a1", "one_gpu_per_rank", false, 1, 1},
+        {"a1 b2", "one_gpu_per_rank", false, 1, 1},
+        {"a1 a2", "", false, 2, 1},
+        {"a1 a2", "mps", true, 2, 1},
+        {"a1 a1", "ranks_in_process", false, 2, 2},
+        {"a1 a1", "ranks_in_process", true, 2, 2},
+        {"a1 a1 a2", "", false, 3, 2},
+        {"a1 a1 a2", "mps", true, 3, 2},
+        {"a1 b1", "one_gpu_per_rank", false, 1, 2},
+        {"a1 -2", "", false, 1, 1},
+        {"a1 a1 b2 b2", "ranks_in_process", false, 2, 2},
+    };
+    for (const auto &c : cases) {
+        std::vector<gic::GpuPlace> all;
+        for (const char *s = c.ranks; *s; s += s[2] ? 3 : 2) {
+            gic::GpuPlace p{{}, (uint64_t)s[1]};
+            p.uuid[0] = s[0] == '-' ? 0 : s[0];
+            all.push_back(p);
+        }
+        NoGpu gpu(c.mps);
+        const int rc = gic::share_gpu(all, 0, &gpu);
+        if (!*c.how) {
+            CHECK(rc == -ENOTSUP && gic::error_text().find('\n') == std::string::npos, "%s: %d", c.ranks, rc);
+            continue;
+        }
+        CHECK(rc == 0 && strcmp(gpu.sharing(), c.how) == 0 && gpu.sharers() == c.sharers &&
+                  gpu.neighbours() == c.neighbours,
+              "%s: %d, %s, %u on the device, %u in the process", c.ranks, rc, gpu.sharing(), gpu.sharers(),
+              gpu.neighbours());
+    }
+    NoGpu gpu(false);
+    gic::share_gpu({{{'a'}, 1}, {{'a'}, 2}}, 0, &gpu);
+    CHECK(gic::error_text() == "2 ranks on one GPU without MPS would be time-sliced, and no time taken would "
+                               "mean anything: start "
+                               "nvidia-cuda-mps-control -d, use a GPU for each rank, or ranks_in_process=2",
+          "\"%s\"", gic::error_text().c_str());
+    CHECK(gic::process_token() != 0 && gic::process_token() == gic::process_token(),
+          "one process, one token");
+}
+
 } // namespace
 
 int main() {
@@ -98,5 +157,6 @@ int main() {
     check_lookup();
     check_launch();
     check_storage();
+    check_sharing();
     return failures != 0;
 }

@@ -1,8 +1,9 @@
 /* The C ABI between the gic harness and one communication stack.
  *
  * A backend is a shared object that exports one symbol, `gic_backend_v1`, of type `const struct gic_backend`.
- * The harness loads it in a fresh process per rank, so a backend may keep global state and may crash without
- * taking anything along. Nothing but the types below crosses the boundary: no C++, no CUDA, no exceptions.
+ * The harness loads it in a fresh process per rank, so a backend may keep global state (one that keeps none can say
+ * so: GIC_CAP_RANKS_IN_PROCESS) and may crash without taking anything along. Nothing but the types below crosses the
+ * boundary: no C++, no CUDA, no exceptions.
  *
  * Status: 0, or a negative errno. After a negative status `last_error` holds one line with the value that was
  * wrong. -ENOTSUP (from probe, open or run) means "cannot run here": the harness records a skipped row with
@@ -41,14 +42,16 @@ enum gic_cap {
     GIC_CAP_QUIET = 1u << 9,
     GIC_CAP_GPU_VISIBLE = 1u << 10,
     GIC_CAP_NOTIFY = 1u << 11,
-    GIC_CAP_HOST_DEVICE = 1u << 16, /* device threads may be threads of this machine (device=host) */
     /* Dispatch and combine of the workload moe as whole operations of the library's own, in place of the words above:
      * gic_run is then that of workloads/moe/operation.go. */
     GIC_CAP_MOE = 1u << 12,
+    GIC_CAP_HOST_DEVICE = 1u << 16, /* device threads may be threads of this machine (device=host) */
     GIC_CAP_CUDA_DEVICE = 1u << 17, /* device threads may be CUDA threads (device=cuda) */
     GIC_CAP_NIC_SOFT = 1u << 18,    /* runs over softnic (nic=soft) */
     GIC_CAP_NIC_MLX5 = 1u << 19,    /* runs over a real ConnectX (nic=mlx5) */
     GIC_CAP_NIC_NONE = 1u << 20,    /* runs without a NIC, over NVLink or shared memory (nic=none) */
+    /* Sessions of several ranks of a case may be open in one process, each called from a thread of its own. */
+    GIC_CAP_RANKS_IN_PROCESS = 1u << 21,
 };
 
 /* The operations a workload's message list is written in; index of gic_backend.lowering. */

@@ -54,6 +54,7 @@
 // Before a loop whose body holds operations of an agent: a GPU inlines them all, and copies of them cost compile
 // time and instruction cache.
 #define GIC_ROLLED _Pragma("unroll 1")
+#define GIC_UNROLLED _Pragma("unroll")
 // Off the hot path: a call, which keeps the path short and, on a GPU, its registers few. Such a function takes and
 // returns values: a reference to an agent would put the agent's state into memory.
 #define GIC_COLD __device__ __noinline__
@@ -67,6 +68,7 @@
 #define GIC_DEVICE inline
 #define GIC_HD inline
 #define GIC_ROLLED
+#define GIC_UNROLLED
 #define GIC_COLD __attribute__((noinline))
 #endif
 

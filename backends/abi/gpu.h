@@ -60,6 +60,15 @@ class Gpu {
     bool mps() const { return mps_; } // the context belongs to a Multi-Process Service
     uint32_t sharers() const { return sharers_; }
     void set_sharers(uint32_t ranks) { sharers_ = ranks; } // ranks of this case on this device, at least 1
+    // Ranks of this case in this process, this one included. Where there are others, no call that waits for the device
+    // may come while one of them may have a kernel there: they prepare, wait for one another, and launch.
+    uint32_t neighbours() const { return neighbours_; }
+    // `all`: every rank on this device is one of them.
+    void set_neighbours(uint32_t ranks, bool all) { neighbours_ = ranks, together_ = all; }
+    // How the ranks on this device come to run beside each other, as a record says it.
+    const char *sharing() const {
+        return sharers_ == 1 ? "one_gpu_per_rank" : together_ ? "ranks_in_process" : "mps";
+    }
 
     GpuShape shape{}; // of the last launch
     // Where the next launches put agent 0: 0 leaves it to the device, n is multiprocessor n - 1.
@@ -69,9 +78,9 @@ class Gpu {
     Gpu() = default;
     void *stream_ = nullptr;
     uint32_t *stop_ = nullptr;
-    uint32_t multiprocessors_ = 0, sharers_ = 1;
+    uint32_t multiprocessors_ = 0, sharers_ = 1, neighbours_ = 1;
     std::string name_, uuid_;
-    bool mps_ = false;
+    bool mps_ = false, together_ = true;
 };
 
 } // namespace gic

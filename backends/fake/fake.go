@@ -71,7 +71,7 @@ func (b *Backend) Info() backends.Info {
 	return backends.Info{
 		Name:    "fake",
 		Version: "1",
-		Caps:    backends.CapNotify<<1 - 1 | backends.CapHostDevice | backends.CapNICNone,
+		Caps:    backends.CapNotify<<1 - 1 | backends.CapHostDevice | backends.CapNICNone | backends.CapRanksInProcess,
 		Keys: []backends.Key{
 			{Name: "fault", Default: faultNone, Allowed: strings.Join(faults, "|"), Help: "how to misbehave"},
 			{Name: "fault_rank", Default: "0", Allowed: "0..4095", Help: "the rank that misbehaves"},

@@ -166,7 +166,8 @@ int prepare(struct gic_session *s, uint32_t agents) {
     if (agents > proxy::MAX_SHARED_AGENTS)
         return gic::fail(-ENOTSUP, "%u device threads: want at most %u", agents, proxy::MAX_SHARED_AGENTS);
     s->agents = agents;
-    return s->host->begin();
+    const int rc = s->host->begin();
+    return rc ? rc : gda_fabric_ready(s->fabric);
 }
 
 // The run is over when the workers have completed what the kernel left in the rings.
@@ -257,7 +258,7 @@ GIC_EXPORT const struct gic_backend gic_backend_v1 = {
     GIC_ABI_VERSION,
     GIC_CAP_PUT | GIC_CAP_PUT_VALUE | GIC_CAP_PUT_SIGNAL | GIC_CAP_SIGNAL | GIC_CAP_WAIT | GIC_CAP_GET |
         GIC_CAP_FETCH_ADD | GIC_CAP_FENCE | GIC_CAP_FLUSH | GIC_CAP_QUIET | GIC_CAP_GPU_VISIBLE |
-        GIC_CAP_NOTIFY | GIC_CAP_HOST_DEVICE | GIC_CAP_NIC_SOFT
+        GIC_CAP_NOTIFY | GIC_CAP_HOST_DEVICE | GIC_CAP_NIC_SOFT | GIC_CAP_RANKS_IN_PROCESS
 #if defined(GIC_CUDA_PLUGIN)
         | GIC_CAP_CUDA_DEVICE
 #endif

@@ -60,6 +60,7 @@ var _ = [1]struct{}{}[(C.GIC_CAP_PUT^uint32(backends.CapPut))|
 	(C.GIC_CAP_NIC_SOFT^uint32(backends.CapNICSoft))|
 	(C.GIC_CAP_NIC_MLX5^uint32(backends.CapNICMlx5))|
 	(C.GIC_CAP_NIC_NONE^uint32(backends.CapNICNone))|
+	(C.GIC_CAP_RANKS_IN_PROCESS^uint32(backends.CapRanksInProcess))|
 	(C.GIC_OP_COUNT^uint32(backends.NumOps))|
 	(C.GIC_OP_PUT^uint32(backends.OpPut))|
 	(C.GIC_OP_PUT_VALUE^uint32(backends.OpPutValue))|

@@ -74,7 +74,7 @@ func planRows(p *plan.Plan) []*planRow {
 		}
 		x.records += len(o.Points)
 		if o.Skip == "" {
-			x.starts += o.Ranks
+			x.starts += p.Processes(o.Ranks)
 		}
 	}
 	known := func(name string) (int, int) {
@@ -115,8 +115,12 @@ func dryRun(w io.Writer, p *plan.Plan) {
 		}
 	}
 	slices.Sort(nics)
-	fmt.Fprintf(w, "Plan %s: %d ranks, %d process runs of every case, device=%s, nic=%s, seed=%d\n\n",
-		name, p.Ranks, p.Repeat, p.Outers[0].Device, strings.Join(nics, " / "), p.Seed)
+	ranks := fmt.Sprintf("%d ranks", p.Ranks)
+	if p.InProcess > 1 {
+		ranks += fmt.Sprintf(" (%d in a process)", min(p.InProcess, p.Ranks))
+	}
+	fmt.Fprintf(w, "Plan %s: %s, %d process runs of every case, device=%s, nic=%s, seed=%d\n\n",
+		name, ranks, p.Repeat, p.Outers[0].Device, strings.Join(nics, " / "), p.Seed)
 	t := newTable(w, "workload", "backend", "configs", "records", "processes", "")
 	t.SetColumnConfigs([]table.ColumnConfig{
 		{Number: 3, Align: text.AlignRight, AlignHeader: text.AlignRight},

@@ -29,11 +29,32 @@ func wantsMPS(p *plan.Plan, gpus int) bool {
 		return false
 	}
 	for i := range p.Outers {
-		if o := &p.Outers[i]; o.Device == "cuda" && o.Ranks > gpus {
+		if o := &p.Outers[i]; o.Device == "cuda" && p.Processes(o.Ranks) > gpus {
 			return true
 		}
 	}
 	return false
+}
+
+// usersMPS says whether processes started here belong to a daemon that is the user's.
+func usersMPS() bool {
+	if os.Getenv(mpsPipe) != "" {
+		return true
+	}
+	_, err := os.Stat("/tmp/nvidia-mps/control") // where a daemon is without the variable
+	return err == nil
+}
+
+// ranksInProcess is how many ranks are to share a process so that none is time-sliced: 1 where each has a GPU or there
+// is MPS, otherwise the ranks of a GPU.
+func ranksInProcess(ranks, gpus int) int {
+	if gpus == 0 || ranks <= gpus || usersMPS() {
+		return 1
+	}
+	if _, err := exec.LookPath(mpsControl); err == nil {
+		return 1
+	}
+	return (ranks + gpus - 1) / gpus
 }
 
 // startMPS starts a daemon of this run alone, which all processes started from now on belong to, and gives the
@@ -41,14 +62,8 @@ func wantsMPS(p *plan.Plan, gpus int) bool {
 // machine without the control program: there the backends refuse what would be time-sliced.
 func startMPS(ctx context.Context) (stop func() error, err error) {
 	none := func() error { return nil }
-	if os.Getenv(mpsPipe) != "" {
-		return none, nil
-	}
-	if _, err := os.Stat("/tmp/nvidia-mps/control"); err == nil { // where a daemon is without the variable
-		return none, nil
-	}
 	control, err := exec.LookPath(mpsControl)
-	if err != nil {
+	if usersMPS() || err != nil {
 		return none, nil
 	}
 	dir, err := os.MkdirTemp("", "gic-mps-")

@@ -30,6 +30,33 @@ func TestWantsMPS(t *testing.T) {
 	}
 }
 
+// Where ranks would be time-sliced they share a process, and no more of them than share a GPU.
+func TestRanksOfAProcess(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for _, name := range []string{mpsPipe, mpsLog} {
+		t.Setenv(name, "") // restored after the test
+		os.Unsetenv(name)
+	}
+	for _, c := range []struct{ ranks, gpus, want int }{{2, 0, 1}, {2, 1, 2}, {2, 2, 1}, {4, 2, 2}, {3, 2, 2}, {5, 1, 5}} {
+		if got := ranksInProcess(c.ranks, c.gpus); got != c.want {
+			t.Errorf("%d ranks on %d GPUs: %d in a process, want %d", c.ranks, c.gpus, got, c.want)
+		}
+		p := &plan.Plan{InProcess: c.want, Outers: []plan.Outer{{Device: "cuda", Ranks: c.ranks}}}
+		if wantsMPS(p, c.gpus) {
+			t.Errorf("%d ranks on %d GPUs, %d in a process, want MPS", c.ranks, c.gpus, c.want)
+		}
+	}
+	t.Setenv(mpsPipe, "/mine")
+	if got := ranksInProcess(2, 1); got != 1 {
+		t.Errorf("under MPS: %d in a process", got)
+	}
+	os.Unsetenv(mpsPipe)
+	fakeMPS(t, "0")
+	if got := ranksInProcess(2, 1); got != 1 {
+		t.Errorf("with a control program: %d in a process", got)
+	}
+}
+
 // A control program that keeps what it is told.
 func fakeMPS(t *testing.T, status string) (log string) {
 	dir := t.TempDir()

@@ -264,15 +264,20 @@ func TestPluginThatCrashes(t *testing.T) {
 
 func TestReasonsNameWhatIsNotDeclared(t *testing.T) {
 	info := &backends.Info{Name: "b", Caps: backends.CapHostDevice | backends.CapNICSoft}
-	tests := []struct{ device, nic, want string }{
-		{"host", "soft", ""},
-		{"cuda", "soft", "b does not run with device=cuda"},
-		{"host", "none", "b does not run with nic=none"},
-		{"host", "mlx5", "b does not run with nic=mlx5"},
+	tests := []struct {
+		device, nic string
+		inProcess   int
+		want        string
+	}{
+		{"host", "soft", 0, ""},
+		{"cuda", "soft", 0, "b does not run with device=cuda"},
+		{"host", "none", 0, "b does not run with nic=none"},
+		{"host", "mlx5", 0, "b does not run with nic=mlx5"},
+		{"host", "soft", 2, "ranks_in_process=2: b wants a process for each rank; give each a GPU, or install nvidia-cuda-mps-control"},
 	}
 	for _, tt := range tests {
-		if got := unserved(info, tt.device, tt.nic); got != tt.want {
-			t.Errorf("unserved(%s, %s) = %q, want %q", tt.device, tt.nic, got, tt.want)
+		if got := unserved(info, tt.device, tt.nic, tt.inProcess); got != tt.want {
+			t.Errorf("unserved(%s, %s, %d) = %q, want %q", tt.device, tt.nic, tt.inProcess, got, tt.want)
 		}
 	}
 }
@@ -333,6 +338,44 @@ func TestConfigurationsThatCannotBe(t *testing.T) {
 		if status != exitOK || !strings.Contains(stdout, tt.reason) {
 			t.Errorf("%s beside minigda: status %d, stdout %q, stderr %q", tt.backend, status, stdout, stderr)
 		}
+	}
+}
+
+// Two ranks in one process do the floors' work as two processes do; a library's row says why it has none.
+func TestRanksInProcess(t *testing.T) {
+	withPlugins(t)
+	dir := filepath.Join(t.TempDir(), "out")
+	status, _, stderr := gic(t, "run", "--ranks-in-process", "2", "--repeat", "1", "--out", dir, "--backend", "minigda:sharing=exclusive|warp",
+		"--backend", "miniproxy", "--backend", "nvshmem", "--device", "host",
+		"--workload", "op:posts=32,rounds=2,iterations=20,warmup=2,timer_check=0", "--workload", "alltoall:iterations=5", "--workload", "conform")
+	if status != exitOK {
+		t.Fatalf("status %d, stderr %s", status, stderr)
+	}
+	header, cases := readRunFile(t, dir)
+	if header.RanksInProcess != 2 {
+		t.Errorf("the header says ranks_in_process=%d", header.RanksInProcess)
+	}
+	ok := 0
+	for _, c := range cases {
+		switch {
+		case c.Backend == "nvshmem":
+			if c.Status != record.Skipped {
+				t.Errorf("nvshmem: %s %s", c.Status, c.Reason)
+			}
+		case c.Status == record.OK && c.Verify.Checked > 0 && c.Created["ranks_in_process"] == "2":
+			ok++
+		case c.Status != record.Skipped:
+			t.Errorf("%s on %s: %s %s, created %v", c.Workload, c.Backend, c.Status, c.Reason, c.Created)
+		}
+	}
+	if ok < 8 {
+		t.Errorf("%d rows are ok", ok)
+	}
+	noTraces(t)
+
+	status, stdout, stderr := gic(t, "run", "--ranks-in-process", "3", "--dry-run")
+	if want := "gic: --ranks-in-process 3 with 2 ranks; allowed: 1..2\n"; status != exitUsage || stdout != "" || stderr != want {
+		t.Errorf("status %d, stdout %q, stderr %q, want %q", status, stdout, stderr, want)
 	}
 }
 

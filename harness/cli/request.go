@@ -42,6 +42,16 @@ func (r *runFlags) request(ctx context.Context, world int) (*plan.Plan, *catalog
 	req := plan.Request{Suite: suite, Seed: r.seed, Ranks: ranks, Repeat: cmp.Or(r.repeat.value, suite.Repeat, defaultRepeat),
 		NIC: nic, Workloads: workloadList(), Backends: cat.planBackends()}
 	req.Device = r.pickDevice(ctx, cat, named, req)
+	req.InProcess = r.inProcess.value
+	if req.InProcess > ranks {
+		return nil, nil, usagef("--ranks-in-process %d with %d ranks; allowed: 1..%d", req.InProcess, ranks, ranks)
+	}
+	if req.InProcess == 0 && req.Device == "cuda" && world == 0 {
+		req.InProcess = ranksInProcess(ranks, cudaDevices())
+	}
+	if req.InProcess == 1 {
+		req.InProcess = 0
+	}
 	req.Probe = func(name string, setups []plan.Setup) []plan.Refusal {
 		return cat.refusals(ctx, name, setups, req)
 	}
@@ -125,15 +135,15 @@ func (c *catalog) refusals(ctx context.Context, name string, setups []plan.Setup
 	if info := c.infos[name]; info != nil {
 		for i := range refusals {
 			if refusals[i].Reason == "" {
-				refusals[i].Reason = unserved(info, req.Device, req.NIC.Kind)
+				refusals[i].Reason = unserved(info, req.Device, req.NIC.Kind, req.InProcess)
 			}
 		}
 	}
 	return refusals
 }
 
-// unserved says what a backend does not declare of the device and the NIC that are asked for.
-func unserved(info *backends.Info, device, nic string) string {
+// unserved says what a backend does not declare of the device, the NIC and the processes that are asked for.
+func unserved(info *backends.Info, device, nic string, inProcess int) string {
 	device = "device=" + device
 	nic = "nic=" + nic
 	have := info.Caps.Names()
@@ -142,6 +152,8 @@ func unserved(info *backends.Info, device, nic string) string {
 		return fmt.Sprintf("%s does not run with %s", info.Name, device)
 	case !slices.Contains(have, nic):
 		return fmt.Sprintf("%s does not run with %s", info.Name, nic)
+	case inProcess > 1 && info.Caps&backends.CapRanksInProcess == 0:
+		return fmt.Sprintf("ranks_in_process=%d: %s wants a process for each rank; give each a GPU, or install %s", inProcess, info.Name, mpsControl)
 	}
 	return ""
 }

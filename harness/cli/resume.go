@@ -35,6 +35,7 @@ func reopen(ctx context.Context, r *runFlags, world int) (*session, error) {
 		return nil, usagef("--resume %s was measured on %s, this is %s; allowed: the same machine", r.resume, s.header.Host.Hostname, here)
 	}
 	old.ranks.value = s.header.Ranks // a launcher's world size is not in the command
+	old.inProcess.value = max(1, s.header.RanksInProcess)
 	if s.plan, s.cat, err = old.request(ctx, 0); err != nil {
 		return nil, err
 	}

@@ -59,6 +59,9 @@ func (r *runFlags) checkLaunch(launch run.Launch, launched bool) error {
 	if n := r.ranks.value; launched && n != 0 && n != launch.Size {
 		return usagef("--ranks %d is not the world size of %s; allowed: %d, or no --ranks", n, launch.Kind, launch.Size)
 	}
+	if n := r.inProcess.value; launched && n > 1 {
+		return usagef("--ranks-in-process %d: %s starts a process for each rank; allowed: 1, or no launcher", n, launch.Kind)
+	}
 	if r.rendezvous != "" && !launched {
 		return usagef("--rendezvous %s needs several ranks started by a launcher; allowed: mpirun, srun or torchrun, or no --rendezvous", r.rendezvous)
 	}
@@ -234,7 +237,7 @@ func create(ctx context.Context, r *runFlags, args []string, cluster *run.Cluste
 	}
 	s := &session{plan: p, cat: cat, dir: dir, counts: map[run.Key]record.Status{}}
 	s.header = record.Header{ID: id, Time: now, Gic: Version(), Command: append([]string{"gic", "run"}, args...),
-		Suite: p.Suite, Seed: p.Seed, Ranks: p.Ranks, Repeat: p.Repeat, Cases: p.Records(), Launch: "local",
+		Suite: p.Suite, Seed: p.Seed, Ranks: p.Ranks, RanksInProcess: p.InProcess, Repeat: p.Repeat, Cases: p.Records(), Launch: "local",
 		Host: readMachine(), Env: recordedEnv(os.Environ())}
 	if cluster != nil {
 		s.header.Launch, s.header.Hosts = cluster.Kind(), cluster.Hosts()

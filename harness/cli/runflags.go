@@ -16,6 +16,7 @@ type runFlags struct {
 	backends        words
 	backendPaths    words
 	ranks, repeat   natural
+	inProcess       natural // 0: gic decides
 	seed            uint64
 	device          oneOf
 	nic, nicProfile string
@@ -28,7 +29,7 @@ type runFlags struct {
 }
 
 func newRunFlags() *runFlags {
-	r := &runFlags{flags: newFlags("run"), ranks: natural{max: plan.MaxRanks}, repeat: natural{max: plan.MaxRepeat},
+	r := &runFlags{flags: newFlags("run"), ranks: natural{max: plan.MaxRanks}, repeat: natural{max: plan.MaxRepeat}, inProcess: natural{max: plan.MaxRanks},
 		device: oneOf{"auto", []string{"auto", "host", "cuda"}}, format: oneOf{"table", report.Formats()}}
 	g := r.group("What is measured")
 	g.StringVar(&r.suite, "suite", "", "suite by `NAME` or YAML file; default quick, unless --workload is given")
@@ -39,6 +40,7 @@ func newRunFlags() *runFlags {
 
 	g = r.group("How often and where")
 	g.Var(&r.ranks, "ranks", "ranks of every case; default 2 or the suite's, under a launcher its world size")
+	g.Var(&r.inProcess, "ranks-in-process", "ranks that share a process, floors only; default 1, or where ranks share a GPU and MPS is not there, those of a GPU")
 	g.Var(&r.repeat, "repeat", "process runs of every case, the unit of statistics; default 5 or the suite's")
 	g.Var(&r.device, "device", "where device threads run: threads of this machine (host), CUDA (cuda), or CUDA where a GPU and a backend for it are (auto, the default)")
 	g.StringVar(&r.nic, "nic", "soft", "the `NIC`: soft, soft:engine=cpu|gpu,threads=N,watch=auto|bell|dbr,doorbell=host|gpu, none, or an RDMA device; default soft")

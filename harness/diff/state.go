@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gic/harness/record"
@@ -74,7 +75,12 @@ func machineState(h *record.Header) []record.KeyValue {
 			driver = append(driver, plain(g["driver"]))
 		}
 	}
+	shared := strconv.Itoa(max(1, h.RanksInProcess))
+	if len(h.Imported) > 0 {
+		shared = "" // another tool does not say
+	}
 	return []record.KeyValue{
+		{Key: "ranks_in_process", Value: shared},
 		{Key: "host.name", Value: counted(name)},
 		{Key: "host.cpu", Value: counted(cpu)},
 		{Key: "host.cpus", Value: counted(cpus)},

@@ -29,6 +29,7 @@ type Request struct {
 	Ranks, Repeat int
 	NIC           NIC
 	Device        string
+	InProcess     int // ranks of a process; 0 and 1: each has its own
 	Workloads     []workloads.Workload
 	Backends      []Backend
 	// Probe says for setups of one backend why each cannot run here. It is asked once per backend with all its
@@ -112,7 +113,7 @@ func Expand(r Request) (*Plan, error) {
 	if err := sensible(cells); err != nil {
 		return nil, err
 	}
-	p := &Plan{Suite: r.Suite.Name, Seed: r.Seed, Ranks: r.Ranks, Repeat: r.Repeat}
+	p := &Plan{Suite: r.Suite.Name, Seed: r.Seed, Ranks: r.Ranks, Repeat: r.Repeat, InProcess: r.InProcess}
 	for _, c := range cells {
 		p.Outers = append(p.Outers, r.skipped(c)...)
 	}
@@ -180,8 +181,8 @@ type point struct {
 	key, group string
 	reason     string
 	needs      backends.Caps
-}
 	whole      backends.Caps // instead: of a backend that has the job as operations of its own
+}
 
 func (c *cell) add(pt point, back Backend) {
 	if c.seen[pt.key] {

@@ -19,7 +19,9 @@ type Plan struct {
 	Seed   uint64
 	Ranks  int
 	Repeat int
-	Outers []Outer // in measuring order: process runs interleave the backends
+	// InProcess is how many ranks share a process, neighbours by number; 0 and 1: none do.
+	InProcess int
+	Outers    []Outer // in measuring order: process runs interleave the backends
 }
 
 // Outer is one set of fresh rank processes: one backend configuration and one process run, with the points
@@ -49,12 +51,18 @@ func (p *Plan) Records() int {
 	return n
 }
 
+// Processes is the number of processes that so many ranks take.
+func (p *Plan) Processes(ranks int) int {
+	shared := max(1, p.InProcess)
+	return (ranks + shared - 1) / shared
+}
+
 // Starts is the number of rank processes the run will start.
 func (p *Plan) Starts() int {
 	n := 0
 	for i := range p.Outers {
 		if p.Outers[i].Skip == "" {
-			n += p.Outers[i].Ranks
+			n += p.Processes(p.Outers[i].Ranks)
 		}
 	}
 	return n

@@ -30,21 +30,23 @@ const (
 
 // Header is the first line of a run.
 type Header struct {
-	Type    string            `json:"type"` // "run"
-	Schema  string            `json:"schema"`
-	ID      string            `json:"id"` // unique per run
-	Time    time.Time         `json:"time"`
-	Gic     string            `json:"gic"` // version of gic
-	Command []string          `json:"command"`
-	Suite   string            `json:"suite,omitempty"`
-	Seed    uint64            `json:"seed"`
-	Ranks   int               `json:"ranks"`
-	Repeat  int               `json:"repeat"`
-	Cases   int               `json:"cases"`           // planned lines
-	Launch  string            `json:"launch"`          // local, mpirun, srun, torchrun
-	Host    Machine           `json:"host"`            // of the coordinator
-	Hosts   []Machine         `json:"hosts,omitempty"` // of the other hosts, when there are several
-	Env     map[string]string `json:"env,omitempty"`   // by allow-list
+	Type    string    `json:"type"` // "run"
+	Schema  string    `json:"schema"`
+	ID      string    `json:"id"` // unique per run
+	Time    time.Time `json:"time"`
+	Gic     string    `json:"gic"` // version of gic
+	Command []string  `json:"command"`
+	Suite   string    `json:"suite,omitempty"`
+	Seed    uint64    `json:"seed"`
+	Ranks   int       `json:"ranks"`
+	// RanksInProcess is how many ranks shared a process; 0, as 1: each had its own.
+	RanksInProcess int               `json:"ranks_in_process,omitempty"`
+	Repeat         int               `json:"repeat"`
+	Cases          int               `json:"cases"`           // planned lines
+	Launch         string            `json:"launch"`          // local, mpirun, srun, torchrun
+	Host           Machine           `json:"host"`            // of the coordinator
+	Hosts          []Machine         `json:"hosts,omitempty"` // of the other hosts, when there are several
+	Env            map[string]string `json:"env,omitempty"`   // by allow-list
 	// Defaults of the backends' keys, by backend, so that a report need not show what was left alone.
 	Defaults map[string]map[string]string `json:"defaults,omitempty"`
 	// Imported names the files that the cases were taken from. Nothing of such a run was measured by gic.

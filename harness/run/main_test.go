@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,17 +28,16 @@ const issueSize = 24
 
 // testPorts is a port of which each snapshot shows ten packets more.
 func testPorts() func() map[string]uint64 {
-	var packets uint64
+	var packets atomic.Uint64
 	return func() map[string]uint64 {
-		packets += 10
-		return map[string]uint64{"mlx5_0/1/port_xmit_packets": packets, "mlx5_0/1/symbol_error": 3}
+		return map[string]uint64{"mlx5_0/1/port_xmit_packets": packets.Add(10), "mlx5_0/1/symbol_error": 3}
 	}
 }
 
 // The test binary is also the rank process, and, for launches, the whole of `gic run`.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == RankArg {
-		samples := 0
+		var samples atomic.Int64
 		os.Exit(RankMain(RankOptions{
 			Workloads: testWorkloads(),
 			Open: func(name, plugin string) (backends.Backend, error) {
@@ -46,12 +46,13 @@ func TestMain(m *testing.M) {
 					return fake.New(ring{}), nil
 				case "littering":
 					return littering{fake.New(ring{})}, nil
+				case "telling":
+					return telling{fake.New(ring{})}, nil
 				}
 				return nil, fmt.Errorf("backend %s is not known", name)
 			},
 			Sample: func() map[string]any {
-				samples++
-				return map[string]any{"pid": os.Getpid(), "gpu_sm_clock": samples}
+				return map[string]any{"pid": os.Getpid(), "gpu_sm_clock": samples.Add(1)}
 			},
 			Ports: testPorts(),
 		}))
@@ -108,6 +109,29 @@ func (s *litteringSession) Facts() (map[string]string, error) {
 
 func (s *litteringSession) Close() error {
 	return errors.Join(s.comm.Barrier(context.Background()), s.Session.Close())
+}
+
+// telling is the fake whose facts name its process and its device.
+type telling struct{ *fake.Backend }
+
+type tellingSession struct {
+	backends.Session
+	device string
+}
+
+func (b telling) Open(ctx context.Context, o backends.Open) (backends.Session, error) {
+	device := o.Device
+	o.Device = "host"
+	s, err := b.Backend.Open(ctx, o)
+	return &tellingSession{s, device}, err
+}
+
+func (s *tellingSession) Facts() (map[string]string, error) {
+	f, err := s.Session.Facts()
+	if err == nil {
+		f["pid"], f["device"] = strconv.Itoa(os.Getpid()), s.device
+	}
+	return f, err
 }
 
 // launchedMain is one process of a launch; agent 0 writes its records to a file.

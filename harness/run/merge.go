@@ -46,6 +46,9 @@ func (p *processRun) merge(it item, results []*pointResult) *record.Case {
 	v := sumVerify(results)
 	c.Verify = &v
 	unsafe := p.created(&c, results)
+	if p.shared > 1 {
+		c.Created["ranks_in_process"] = strconv.Itoa(min(p.shared, p.outer.Ranks))
+	}
 	p.hostFacts(&c, results)
 
 	var ops workloads.Ops

@@ -24,26 +24,42 @@ import (
 // orderFD is where a rank process finds its startOrder.
 const orderFD = 3
 
-// RankMain is a rank process from start to end; it returns the exit status.
+// RankMain is a rank process from start to end, mostly of one rank; it returns the exit status.
 func RankMain(opt RankOptions) int {
 	order, err := readOrder()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "gic %s is started by gic run only: %v\n", RankArg, err)
 		return 2
 	}
-	c, err := dial(order.Address, order.Token, hello{Rank: order.Rank, Job: order.Job})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+	var ranks []*rank
+	for i := range 1 + order.More {
+		mine := order
+		mine.Rank += i
+		c, err := dial(order.Address, order.Token, hello{Rank: mine.Rank, Job: order.Job})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		ctx, cancel := context.WithCancelCause(context.Background())
+		ranks = append(ranks, &rank{opt: &opt, order: mine, c: c, ctx: ctx, cancel: cancel,
+			orders: make(chan message, 8), answers: make(chan *gather, 8)})
 	}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	r := &rank{opt: &opt, order: order, c: c, ctx: ctx, cancel: cancel, orders: make(chan message, 8),
-		answers: make(chan *gather, 8)}
-	go r.read()
-	// One thread makes all calls into the backend (the C ABI promises it), and CUDA's current device is its.
+	var others sync.WaitGroup
+	for _, r := range ranks[1:] {
+		go r.read()
+		others.Go(r.main)
+	}
+	go ranks[0].read()
+	ranks[0].main()
+	others.Wait()
+	return 0
+}
+
+// main is one rank of the process. One thread makes all calls into its backend (the C ABI promises it), and CUDA's
+// current device is its.
+func (r *rank) main() {
 	runtime.LockOSThread()
 	r.serve()
-	return 0
 }
 
 func readOrder() (startOrder, error) {
@@ -200,12 +216,12 @@ func (r *rank) doOpen(o *openOrder) error {
 	return nil
 }
 
-// device spreads the local ranks over the GPUs.
+// device spreads the rank processes of this host over the GPUs.
 func (r *rank) device() string {
 	if r.open.Device != "cuda" {
 		return r.open.Device
 	}
-	n := r.open.LocalRank
+	n := r.open.LocalRank / max(1, r.open.InProcess)
 	if r.opt.GPUs != nil {
 		if gpus := r.opt.GPUs(); gpus > 0 {
 			n %= gpus
@@ -249,6 +265,7 @@ func (r *rank) point(p workloads.Point) *pointResult {
 				if job, err = r.work.Prepare(p, r.open.Ranks, r.open.Seed); err != nil {
 					return err
 				}
+				job = workloads.For(job, r.info.Caps)
 				in, err = job.Run(me)
 				return err
 			}},
@@ -265,7 +282,6 @@ func (r *rank) point(p workloads.Point) *pointResult {
 				return nil
 			}},
 			{"sample", func() error { r.before = r.clocks(); return nil }},
-				job = workloads.For(job, r.info.Caps)
 			{"barrier before run", func() error { return (*comm)(r).Barrier(r.ctx) }},
 			{"run", func() (err error) { res.Series, err = r.session.Run(in); return err }},
 			{"barrier after run", func() error { return (*comm)(r).Barrier(r.ctx) }},

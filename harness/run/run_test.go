@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -117,6 +118,69 @@ func TestOutersRunInPlannedOrderInFreshProcesses(t *testing.T) {
 	}
 	if got[0].ID != got[2].ID || got[0].ID == got[1].ID {
 		t.Errorf("ids do not name the case: %s %s %s", got[0].ID, got[1].ID, got[2].ID)
+	}
+}
+
+// Ranks of one process are ranks like any others; they share a GPU.
+func TestRanksInProcess(t *testing.T) {
+	t.Parallel()
+	p := testPlan(5, "", "8", "64")
+	p.InProcess = 2
+	p.Outers[0].Backend, p.Outers[0].Device = "telling", "cuda"
+	got, err := measure(t, t.Context(), p, Options{}, nil)
+	if err != nil || len(got) != 2 {
+		t.Fatalf("%d records, %v", len(got), err)
+	}
+	for _, c := range got {
+		if c.Status != record.OK || c.Verify.Checked == 0 {
+			t.Errorf("%s %s", c.Status, c.Reason)
+		}
+		var pids, devices []string
+		for i, last := 0, []string{"", ""}; i < 5; i++ { // a fact stands for the ranks that agree with rank 0
+			for k, name := range []string{"pid", "device"} {
+				last[k] = c.Created[name]
+				if v, ok := c.Created[fmt.Sprintf("%s.rank%d", name, i)]; ok {
+					last[k] = v
+				}
+			}
+			pids, devices = append(pids, last[0]), append(devices, last[1])
+		}
+		if pids[0] != pids[1] || pids[2] != pids[3] || pids[0] == pids[2] || pids[4] == pids[0] || pids[4] == pids[2] {
+			t.Errorf("processes of the ranks: %v", pids)
+		}
+		if d := cmp.Diff([]string{"cuda:0", "cuda:0", "cuda:1", "cuda:1", "cuda:2"}, devices); d != "" {
+			t.Errorf("devices (-want +got):\n%s", d)
+		}
+		if c.Created["ranks_in_process"] != "2" {
+			t.Errorf("created %v", c.Created)
+		}
+	}
+}
+
+func TestFaultsOfRanksInProcess(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		config string
+		status record.Status
+		reason string
+	}{
+		{"fault=crash,fault_rank=1", record.Failed, "rank 1 in run: signal SIGKILL"},
+		{"fault=crash,fault_rank=2", record.Failed, "rank 2 ended in run: signal SIGKILL"},
+		{"fault=error,fault_rank=1", record.Failed, "rank 1: "},
+		{"fault=hang,fault_rank=1", record.Timeout, "rank 1 in run"},
+		{"fault=hang-deaf,fault_rank=0", record.Timeout, "rank 0 in run"},
+		{"fault=skip,fault_rank=1", record.Skipped, ""},
+	} {
+		p := testPlan(3, tc.config, "8")
+		p.InProcess = 2
+		got, err := measure(t, t.Context(), p, Options{Timeout: 500 * time.Millisecond, Grace: 300 * time.Millisecond}, nil)
+		if err != nil || len(got) != 1 {
+			t.Errorf("%s: %d records, %v", tc.config, len(got), err)
+			continue
+		}
+		if c := got[0]; c.Status != tc.status || !strings.Contains(c.Reason, tc.reason) {
+			t.Errorf("%s: %s %s", tc.config, c.Status, c.Reason)
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ func Run(ctx context.Context, p plan.Plan, opt Options, sink func(record.Case) e
 	if err := check(&p, opt.Cluster); err != nil {
 		return err
 	}
-	r := &runner{opt: &opt, sink: sink}
+	r := &runner{opt: &opt, sink: sink, shared: p.InProcess}
 	for i := range p.Outers {
 		r.planned += max(1, len(p.Outers[i].Points))
 	}
@@ -59,6 +59,9 @@ func neededRanks(p *plan.Plan) int {
 
 // check refuses what the cluster cannot do before anything is measured.
 func check(p *plan.Plan, c *Cluster) error {
+	if p.InProcess > 1 && c.Kind() != "local" {
+		return fmt.Errorf("%w: %d ranks in a process: %s starts a process per rank", ErrUsage, p.InProcess, c.Kind())
+	}
 	for i := range p.Outers {
 		o := &p.Outers[i]
 		switch {
@@ -77,6 +80,7 @@ type runner struct {
 	sink          func(record.Case) error
 	done, planned int
 	order         int
+	shared        int // ranks of a process
 }
 
 // item is one planned point of an outer.
@@ -205,7 +209,7 @@ type processRun struct {
 // took this one down.
 func (p *processRun) measure(ctx context.Context, items []item) (rest []item, f *failure, err error) {
 	o := p.outer
-	p.set = newSet(p.opt.Cluster, o.Ranks, p.opt)
+	p.set = newSet(p.opt.Cluster, o.Ranks, p.shared, p.opt)
 	defer p.set.remove(nil) // whatever happens
 	f = p.set.start(ctx, p.openOrder())
 	if f != nil {
@@ -261,7 +265,7 @@ func (p *processRun) openOrder() openOrder {
 		nic = o.NIC.Device
 	}
 	return openOrder{Ranks: o.Ranks, Backend: o.Backend, Plugin: p.plugin, Device: o.Device, NIC: nic,
-		NICConfig: o.NIC.Config, Config: o.Config, Workload: o.Workload, Seed: o.Seed,
+		NICConfig: o.NIC.Config, Config: o.Config, Workload: o.Workload, Seed: o.Seed, InProcess: p.set.shared,
 		Timeout: p.opt.Timeout, Spin: p.opt.Timeout / 10 * 9}
 }
 
@@ -270,11 +274,11 @@ func (p *processRun) able(items []item) ([]item, error) {
 	info := p.set.ranks[0].opened.Info
 	var rest []item
 	for _, it := range items {
+		it.job = workloads.For(it.job, info.Caps)
 		missing := it.job.Needs() &^ info.Caps
 		if missing == 0 {
 			rest = append(rest, it)
 			continue
-		it.job = workloads.For(it.job, info.Caps)
 		}
 		f := &failure{status: record.Skipped, reason: fmt.Sprintf("%s has no %s", p.outer.Backend, capNames(missing))}
 		if err := p.fail(p.outer, []item{it}, f); err != nil {

@@ -19,6 +19,7 @@ type set struct {
 	job     string
 	opt     *Options
 	ranks   []*member
+	shared  int // ranks of a process
 	events  chan event
 	done    chan struct{} // closed when nobody takes events any more
 	epoch   int           // of the order being carried out; exchanges of other epochs are void
@@ -80,8 +81,8 @@ const reapTimeout = 10 * time.Second
 // process has passed it on.
 const settleTimeout = time.Second
 
-func newSet(c *Cluster, n int, opt *Options) *set {
-	s := &set{cluster: c, job: c.names.name(), opt: opt, done: make(chan struct{}),
+func newSet(c *Cluster, n, shared int, opt *Options) *set {
+	s := &set{cluster: c, shared: max(1, shared), job: c.names.name(), opt: opt, done: make(chan struct{}),
 		events: make(chan event, 8*n), gathers: map[int][]*gather{}}
 	for range n {
 		s.ranks = append(s.ranks, &member{stage: "start"})
@@ -108,10 +109,17 @@ func (s *set) start(ctx context.Context, order openOrder) *failure {
 		}
 		s.post(event{rank: a.h.Rank, c: a.c})
 	})
-	for i := range s.ranks {
-		o := startOrder{Job: s.job, Rank: i, Address: s.cluster.hub.address, Token: s.cluster.hub.token,
+	for i := 0; i < len(s.ranks); i += s.shared {
+		last := s.last(i)
+		o := startOrder{Job: s.job, Rank: i, More: last - i, Address: s.cluster.hub.address, Token: s.cluster.hub.token,
 			Binding: s.cluster.binding}
-		err := s.cluster.agents[i].start(o, func(e exit) { s.post(event{rank: i, exit: &e}) })
+		err := s.cluster.agents[i].start(o, func(e exit) {
+			for r := i; r <= last; r++ {
+				e := e
+				e.Rank = r
+				s.post(event{rank: r, exit: &e})
+			}
+		})
 		if err != nil {
 			for _, m := range s.ranks[i:] {
 				m.exit = &exit{Rank: i, Status: "not started"}
@@ -129,6 +137,12 @@ func (s *set) start(ctx context.Context, order openOrder) *failure {
 	}
 	return s.await(ctx, func(m *member) bool { return m.opened != nil })
 }
+
+// last is the last rank of the process whose first one is given.
+func (s *set) last(first int) int { return min(first+s.shared, len(s.ranks)) - 1 }
+
+// process is the first rank of a rank's process: its agent has started it.
+func (s *set) process(rank int) int { return rank / s.shared * s.shared }
 
 // window has every rank allocate its window.
 func (s *set) window(ctx context.Context, bytes uint64) *failure {
@@ -353,6 +367,13 @@ func (s *set) death(i int) *failure {
 	m := s.ranks[i]
 	f := &failure{status: record.Failed, stage: m.stage, rank: i,
 		reason: fmt.Sprintf("rank %d ended in %s: %s", i, m.stage, m.exit.Status)}
+	if first := s.process(i); s.last(first) > first { // any of them may be the cause
+		var at []string
+		for r := first; r <= s.last(first); r++ {
+			at = append(at, fmt.Sprintf("rank %d in %s", r, s.ranks[r].stage))
+		}
+		f.reason = fmt.Sprintf("a process ended, %s: %s", strings.Join(at, ", "), m.exit.Status)
+	}
 	if line := lastLine(m.exit.Output); line != "" {
 		f.reason += ": " + line
 	}
@@ -486,7 +507,7 @@ func (s *set) remove(f *failure) {
 		for i, m := range s.ranks {
 			if m.exit == nil {
 				m.killed = true
-				s.cluster.agents[i].kill(s.job)
+				s.cluster.agents[s.process(i)].kill(s.job)
 			}
 		}
 		s.awaitExits(background, reapTimeout)
@@ -520,8 +541,8 @@ func (s *set) explain(f *failure) {
 		case m.killed:
 			killed = append(killed, fmt.Sprintf("rank %d killed", i))
 		}
-		if m.exit == nil {
-			continue
+		if m.exit == nil || i != s.process(i) {
+			continue // nothing, or what its process's first rank says
 		}
 		if m.exit.Output != "" {
 			f.output[fmt.Sprintf("output.rank%d", i)] = m.exit.Output

@@ -73,6 +73,7 @@ type hello struct {
 // openOrder is everything that a rank process must know of its outer case.
 type openOrder struct {
 	Ranks, LocalRank  int
+	InProcess         int // ranks of a process: they share a GPU
 	Backend, Plugin   string
 	Device, NIC       string
 	NICConfig, Config map[string]string
@@ -151,8 +152,10 @@ func newRankError(stage string, err error) *rankError {
 // startOrder has an agent start its rank process; as JSON on file descriptor 3 it tells that process where to
 // go. Nothing of it is in argv or the environment.
 type startOrder struct {
-	Job     string `json:"job"`
-	Rank    int    `json:"rank"`
+	Job  string `json:"job"`
+	Rank int    `json:"rank"`
+	// More ranks, those behind Rank, are of the same process.
+	More    int    `json:"more,omitempty"`
 	Address string `json:"address"`
 	Token   string `json:"token"`
 	// Binding is what was done about an inherited CPU binding, for the record.
