@@ -157,11 +157,32 @@ template <uint32_t W, uint32_t B, bool Apart, class H> Code<H> code_for(uint32_t
         return code<W, 64, B, Apart, H>;
     }
 }
+// Which of the kernels there are for a handle. A backend specialises it for code that ptxas does not fit into the
+// registers that BOUND blocks leave (bounded), or that is called as a library's is anyhow (apart).
+template <class H> struct Built { static constexpr bool bounded = true, apart = true; };
+
+template <class H> int check_built(const Params &p) {
+    if (p.bound > 1 && !Built<H>::bounded)
+        return gic::fail(-ENOTSUP,
+                         "caller: bound=%u: this backend's code does not compile to the registers that so "
+                         "many blocks leave a thread; want bound=1",
+                         p.bound);
+    if (p.apart && !Built<H>::apart)
+        return gic::fail(-ENOTSUP, "caller: call=apart: not built for this backend; want call=inlined");
+    return 0;
+}
+
 template <uint32_t W, uint32_t B, class H> Code<H> code_for(const Params &p) {
-    return p.apart ? code_for<W, B, true, H>(p.live) : code_for<W, B, false, H>(p.live);
+    if constexpr (Built<H>::apart)
+        if (p.apart)
+            return code_for<W, B, true, H>(p.live);
+    return code_for<W, B, false, H>(p.live);
 }
 template <uint32_t W, class H> Code<H> code_for(const Params &p) {
-    return p.bound > 1 ? code_for<W, caller_workload::BOUND, H>(p) : code_for<W, 1, H>(p);
+    if constexpr (Built<H>::bounded)
+        if (p.bound > 1)
+            return code_for<W, caller_workload::BOUND, H>(p);
+    return code_for<W, 1, H>(p);
 }
 
 template <class K> int shape_of(K kernel, const Params &p, caller_workload::Shape *shape_p) {
@@ -213,6 +234,8 @@ int caller_workload::launch(gic::Gpu &gpu, const H &h, const Params &p, uint32_t
     volatile uint32_t *stop_word = gpu.arm();
     if (!p.sends)
         return 0;
+    if (int rc = gic_caller::check_built<H>(p))
+        return rc;
     const gic_caller::Absent absent = gic_caller::absent_for(p);
     const gic_caller::Code<H> code =
         p.work == STREAM ? gic_caller::code_for<STREAM, H>(p) : gic_caller::code_for<COMPUTE, H>(p);
@@ -229,7 +252,8 @@ int caller_workload::launch(gic::Gpu &gpu, const H &h, const Params &p, uint32_t
         return rc;
     gic_caller::inputs<><<<8 * gpu.multiprocessors(), gic_caller::helpers, 0, (cudaStream_t)gpu.stream()>>>(
         p, p.work == STREAM ? p.results : (uint64_t)INPUTS);
-    gic_caller::find_sender<H><<<1, 1, 0, (cudaStream_t)gpu.stream()>>>(p.sender);
+    if constexpr (gic_caller::Built<H>::apart)
+        gic_caller::find_sender<H><<<1, 1, 0, (cudaStream_t)gpu.stream()>>>(p.sender);
     if (int rc = gic_caller::rounds(gpu, h, p, absent, code, stop_word))
         return rc;
     if (int rc = gpu.wait(stop, h.env.timeout_ns))
