@@ -24,6 +24,7 @@ int nvshmem_read_created(bool ibgda, uint32_t peer, nvshmem_created *created_p) 
     c.batch = state.num_requests_in_batch;
     c.dcis = state.num_shared_dcis + state.num_exclusive_dcis;
     c.queues_in_gpu = state.nic_buf_on_gpumem;
+    c.host_rings = state.use_async_postsend;
     static const char *const maps[] = {"cta", "sm", "warp"};
     c.map = (uint32_t)state.rc_map_type < 3 ? maps[state.rc_map_type] : "unknown";
     if (c.rc_per_pe > 0) {

@@ -7,7 +7,7 @@
 struct nvshmem_created {
     uint32_t rc_per_pe, batch, dcis, depth; // depth: of a queue pair to a peer; 0 when there is none
     const char *map;                        // "cta", "sm", "warp"
-    bool queues_in_gpu, heap_in_host;
+    bool queues_in_gpu, heap_in_host, host_rings;
     uint32_t
         connectivity; // NVSHMEM's job_connectivity: 1 loads and stores reach every PE, above: not every one
 };

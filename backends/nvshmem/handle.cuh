@@ -1,6 +1,6 @@
 // The device handle over NVSHMEM's device API. What each word of backends/abi/device.cuh becomes:
 //
-//   put            nvshmem_putmem_nbi; a warp agent: nvshmemx_putmem_nbi_warp
+//   put            nvshmem_putmem_nbi; a warp or block agent: nvshmemx_putmem_nbi_warp, _block
 //   put_each       nvshmem_putmem_nbi by each lane, which the library's IBGDA code posts as a group
 //   put_value      nvshmem_uint{8,16,32,64}_p
 //   signal         nvshmemx_signal_op(ADD). NVSHMEM orders it behind earlier puts only across an nvshmem_fence, which
@@ -54,7 +54,7 @@ template <nvshmem_level L, uint32_t LANES> struct nvshmem_handle : nvshmem_share
 };
 
 template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent {
-    static constexpr bool warp = LANES == 32;
+    static constexpr bool warp = LANES == 32, block = LANES > 32;
 
   public:
     GIC_DEVICE Agent(const nvshmem_handle &h, const gic::Self &self) : h_(h), lane_(self.lane) {}
@@ -63,6 +63,8 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
         puts_ = true;
         if constexpr (L == nvshmem_level::INTERNAL)
             rma<NVSHMEMI_OP_PUT>(at(dst), at(src), bytes, peer);
+        else if constexpr (block)
+            nvshmemx_putmem_nbi_block(at(dst), at(src), bytes, (int)peer);
         else if constexpr (warp)
             nvshmemx_putmem_nbi_warp(at(dst), at(src), bytes, (int)peer);
         else
@@ -121,6 +123,8 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
         puts_ = true; // a fence orders it too
         if constexpr (L == nvshmem_level::INTERNAL)
             rma<NVSHMEMI_OP_GET>(at(src), at(dst), bytes, peer);
+        else if constexpr (block)
+            nvshmemx_getmem_nbi_block(at(dst), at(src), bytes, (int)peer);
         else if constexpr (warp)
             nvshmemx_getmem_nbi_warp(at(dst), at(src), bytes, (int)peer);
         else
@@ -177,7 +181,10 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
     }
     NVSHMEM_OUTLINED void put_signal_add(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes,
                                          uint64_t sig, uint64_t add) {
-        if constexpr (warp)
+        if constexpr (block)
+            nvshmemx_putmem_signal_nbi_block(at(dst), at(src), bytes, word(sig), add, NVSHMEM_SIGNAL_ADD,
+                                             (int)peer);
+        else if constexpr (warp)
             nvshmemx_putmem_signal_nbi_warp(at(dst), at(src), bytes, word(sig), add, NVSHMEM_SIGNAL_ADD,
                                             (int)peer);
         else
@@ -202,12 +209,14 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
             return gic::ERR_INVAL;
         }
     }
+    static constexpr threadgroup_t GROUP = block  ? NVSHMEMI_THREADGROUP_BLOCK
+                                           : warp ? NVSHMEMI_THREADGROUP_WARP
+                                                  : NVSHMEMI_THREADGROUP_THREAD;
     // `remote` is the symmetric address of what lies at the peer.
     template <nvshmemi_op_t OP>
     GIC_DEVICE void rma(void *remote, void *local, uint32_t bytes, uint32_t peer) const {
         if (peer != h_.rank) {
-            internal_rma<warp ? NVSHMEMI_THREADGROUP_WARP : NVSHMEMI_THREADGROUP_THREAD, OP>(remote, local,
-                                                                                             bytes, peer);
+            internal_rma<GROUP, OP>(remote, local, bytes, peer);
             return;
         }
         sync();

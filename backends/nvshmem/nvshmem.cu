@@ -96,10 +96,22 @@ int load_session() {
     return 0;
 }
 
+// A real NIC: NVSHMEM's own transports, untouched, with all that they ask of a machine.
+int probe_nic(const char *nic) {
+    const std::string path = std::string("/sys/class/infiniband/") + nic;
+    if (access(path.c_str(), R_OK) != 0)
+        return gic::fail(-ENOTSUP, "nic=%s: no RDMA device of that name (%s is not there)", nic,
+                         path.c_str());
+    return 0;
+}
+
 int probe(const struct gic_open *open) {
     return gic::guarded([&]() -> int {
         if (int rc = nvshmem_backend::check_keys(open))
             return rc;
+        if (!nvshmem_backend::soft(open) && !nvshmem_backend::no_nic(open))
+            if (int rc = probe_nic(open->nic))
+                return rc;
         // Code that is loaded at its first launch waits for the device, on which a kernel may be waiting for it.
         setenv("CUDA_MODULE_LOADING", "EAGER", 0);
         if (int rc = gic::probe_cuda("nvshmem", open->device))
@@ -170,7 +182,7 @@ GIC_EXPORT const struct gic_backend gic_backend_v1 = {
 #if defined(GIC_CUDA_PLUGIN)
     GIC_CAP_PUT | GIC_CAP_PUT_VALUE | GIC_CAP_PUT_SIGNAL | GIC_CAP_SIGNAL | GIC_CAP_WAIT | GIC_CAP_GET |
         GIC_CAP_FETCH_ADD | GIC_CAP_FENCE | GIC_CAP_FLUSH | GIC_CAP_QUIET | GIC_CAP_GPU_VISIBLE |
-        GIC_CAP_NOTIFY | GIC_CAP_CUDA_DEVICE | GIC_CAP_NIC_SOFT | GIC_CAP_NIC_NONE,
+        GIC_CAP_NOTIFY | GIC_CAP_CUDA_DEVICE | GIC_CAP_NIC_SOFT | GIC_CAP_NIC_NONE | GIC_CAP_NIC_MLX5,
 #else
     0,
 #endif

@@ -16,15 +16,20 @@ constexpr const char *session_file = "gic_nvshmem.so";
 constexpr const char *session_symbol = "gic_nvshmem_session_v1"; // of type struct gic_backend
 
 const struct gic_key keys[] = {
-    {"path", "auto", "auto|ibgda|p2p",
-     "what moves the bytes: IBGDA's queues, or loads and stores at the peer's memory; auto: p2p with "
-     "nic=none"},
+    {"path", "auto", "auto|ibgda|ibrc|p2p",
+     "what moves the bytes: IBGDA's queues, the proxy channel, or loads and stores at the peer's memory; "
+     "auto: "
+     "p2p with nic=none, else ibgda"},
+    {"handler", "gpu", "gpu|host",
+     "who stores to the doorbell of path=ibgda: the device thread, or the library's proxy thread for it "
+     "(IBGDA_NIC_HANDLER)"},
     {"rc", "2", "1..512", "RC queue pairs per PE (IBGDA_NUM_RC_PER_PE)"},
     {"map", "cta", "cta|sm|warp", "which of them a thread posts to: by its block, multiprocessor or warp"},
     {"batch", "32", "1..1024", "requests in a doorbell batch, rounded up to a power of two"},
     {"depth", "1024", "128..32768", "blocks per send queue, a power of two (QP_DEPTH)"},
     {"heap", "256", "1..1024", "symmetric heap of each PE, MiB (SYMMETRIC_SIZE)"},
-    {"scope", "thread", "thread|warp", "who calls the library: a thread, or a warp together"},
+    {"scope", "thread", "thread|warp|block",
+     "who calls the library: a thread, or a warp or a block of 128 threads together"},
     {"level", "public", "public|inlined|internal",
      "the API over the library's archive, the API compiled into the kernel, or the IBGDA functions below it"},
     {"signals", "fenced", "fenced|queue",
@@ -49,9 +54,44 @@ constexpr struct gic_lowering lowering[GIC_OP_COUNT] = {
     {1, 0, 1}, // notify of more
 };
 
-inline bool over_nic(const gic::Config &c, const struct gic_open *open) {
-    const char *path = c.text("path");
-    return strcmp(path, "auto") == 0 ? strcmp(open->nic, "none") != 0 : strcmp(path, "ibgda") == 0;
+enum class Path { ibgda, ibrc, p2p };
+
+inline bool soft(const struct gic_open *open) { return strcmp(open->nic, "soft") == 0; }
+inline bool no_nic(const struct gic_open *open) { return strcmp(open->nic, "none") == 0; }
+
+inline Path path_of(const gic::Config &c, const struct gic_open *open) {
+    const uint32_t choice = c.choice("path");
+    return choice ? (Path)(choice - 1) : no_nic(open) ? Path::p2p : Path::ibgda;
+}
+
+// A setting of --nic soft, `value` where it is not given.
+inline const char *nic_setting(const struct gic_open *open, const char *key, const char *value) {
+    const char *given = gic::kv_find(open->nic_config, open->nic_config_count, key);
+    return given ? given : value;
+}
+inline bool gpu_engine(const struct gic_open *open) {
+    return soft(open) && strcmp(nic_setting(open, "engine", "cpu"), "gpu") == 0;
+}
+// Is the symmetric heap in host memory? Where softnic's threads serve, or when it is asked for.
+inline bool heap_in_host(const struct gic_open *open) {
+    return soft(open) && (!gpu_engine(open) || strcmp(nic_setting(open, "window", "auto"), "host") == 0);
+}
+
+// The software NIC's keys.
+inline int check_soft(const gic::Config &c, const struct gic_open *open) {
+    const bool gpu = gpu_engine(open);
+    if (gpu && path_of(c, open) == Path::ibrc)
+        return gic::fail(-ENOTSUP,
+                         "path=ibrc with engine=gpu: the proxy thread cannot store into queues in GPU "
+                         "memory; want engine=cpu");
+    if (gpu && c.choice("handler") == 1)
+        return gic::fail(-ENOTSUP, "handler=host with engine=gpu: the proxy thread cannot store to doorbell "
+                                   "records in GPU memory; want engine=cpu");
+    if (strcmp(nic_setting(open, "doorbell", "host"), "gpu") == 0)
+        return gic::fail(-ENOTSUP, "doorbell=gpu: %s; want doorbell=host",
+                         gpu ? "softnic's kernel comes when a thread of this machine sees a doorbell"
+                             : "the processor cannot load GPU memory");
+    return 0;
 }
 
 // Keys against each other and against nic. No look at the machine.
@@ -59,23 +99,14 @@ inline int check_keys(const struct gic_open *open) {
     gic::Config c(keys, key_count, open);
     if (int rc = c.check())
         return rc;
-    const bool nic = over_nic(c, open), soft = strcmp(open->nic, "soft") == 0,
-               none = strcmp(open->nic, "none") == 0;
-    if (!soft && !none)
-        return gic::fail(-ENOTSUP, "nic=%s: nvshmem over a real NIC is not served yet; want soft or none",
-                         open->nic);
-    if (nic && none)
-        return gic::fail(-ENOTSUP, "path=ibgda needs a NIC: --nic soft");
-    if (!nic && soft)
+    const Path path = path_of(c, open);
+    const bool nic = path != Path::p2p;
+    if (nic && no_nic(open))
+        return gic::fail(-ENOTSUP, "path=%s needs a NIC: --nic soft", c.text("path"));
+    if (!nic && !no_nic(open))
         return gic::fail(-ENOTSUP, "path=p2p uses no NIC: --nic none");
-    if (nic)
-        for (const char *key : {"engine", "doorbell"}) {
-            const char *value = gic::kv_find(open->nic_config, open->nic_config_count, key);
-            if (value && strcmp(value, "gpu") == 0)
-                return gic::fail(
-                    -ENOTSUP, "%s=gpu: NVSHMEM's queues are served by engine=cpu from host memory alone yet",
-                    key);
-        }
+    if (int rc = soft(open) ? check_soft(c, open) : 0)
+        return rc;
     const uint32_t depth = c.u32("depth");
     if (depth & (depth - 1))
         return gic::fail(-EINVAL, "depth=%u: want a power of two", depth);
@@ -83,15 +114,17 @@ inline int check_keys(const struct gic_open *open) {
         return gic::fail(-EINVAL, "batch=%u with depth=%u: a batch must fit the queue", c.u32("batch"),
                          depth);
     const bool internal = strcmp(c.text("level"), "internal") == 0;
-    if (internal && !nic)
+    if (internal && path != Path::ibgda)
         return gic::fail(-ENOTSUP, "level=internal posts to queues: want path=ibgda");
+    if (c.choice("handler") == 1 && path != Path::ibgda)
+        return gic::fail(-ENOTSUP, "handler=host forwards IBGDA's doorbells: want path=ibgda");
     if (strcmp(c.text("completion"), "queue") == 0 && !internal)
         return gic::fail(-ENOTSUP,
                          "completion=queue: the public API completes everything; want level=internal");
-    if (strcmp(c.text("level"), "public") != 0 && strcmp(c.text("scope"), "warp") == 0)
+    if (strcmp(c.text("level"), "public") != 0 && strcmp(c.text("scope"), "thread") != 0)
         return gic::fail(-ENOTSUP, "level=%s is built for scope=thread alone", c.text("level"));
-    if (strcmp(c.text("fault"), "none") != 0 && !nic)
-        return gic::fail(-ENOTSUP, "fault=%s needs a NIC", c.text("fault"));
+    if (strcmp(c.text("fault"), "none") != 0 && !soft(open))
+        return gic::fail(-ENOTSUP, "fault=%s needs the software NIC", c.text("fault"));
     return 0;
 }
 

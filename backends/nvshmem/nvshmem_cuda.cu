@@ -20,6 +20,16 @@
 #include "workloads/op/op.cuh"
 #include "workloads/stream/stream.cuh"
 
+// caller launches kernels of its own. A library in an archive is called, never inlined: there is nothing to set apart.
+// 8 blocks leave a thread 32 registers, which no kernel with the library's code inside does with.
+#define GIC_LAUNCHES_caller 1
+#if GIC_JOIN(GIC_LAUNCHES_, GIC_WORKLOAD)
+#include "workloads/caller/caller_launch.cuh"
+
+template <nvshmem_level L, uint32_t LANES> struct gic_caller::Built<nvshmem_handle<L, LANES>> {
+    static constexpr bool bounded = L == nvshmem_level::PUBLIC, apart = false;
+};
+#endif
 using workload = GIC_JOIN(GIC_WORKLOAD, _workload);
 
 #define GIC_KERNEL(level, lanes)                                                                             \
@@ -30,6 +40,11 @@ using workload = GIC_JOIN(GIC_WORKLOAD, _workload);
 #if GIC_PART == 1
 GIC_KERNEL(PUBLIC, 1)
 GIC_KERNEL(PUBLIC, 32)
+#if !GIC_JOIN(GIC_LAUNCHES_, GIC_WORKLOAD)
+GIC_KERNEL(PUBLIC, 128)
+#else
+template int gic::launch_gpu_alone<workload>(gic::Gpu &, const workload::Params &, const volatile uint32_t *);
+#endif
 #elif GIC_PART == 2
 GIC_KERNEL(INLINED, 1)
 #elif GIC_PART == 3

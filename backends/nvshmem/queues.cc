@@ -43,6 +43,17 @@ int read_map(nvshmemi_ibgda_device_qp_map_type_t *map_p) {
     return 0;
 }
 
+// A GPU that writes to the doorbell is what `auto` ends at too where it can; `cpu` would need a view of GPU memory.
+int read_handler(bool *host_p) {
+    const char *text = env("IBGDA_NIC_HANDLER");
+    const int choice = text ? gic::index_in("auto|gpu|cpu_host_memory", text) : 0;
+    if (choice < 0)
+        return gic::fail(-ENOTSUP, "NVSHMEM_IBGDA_NIC_HANDLER=%s: want one of auto|gpu|cpu_host_memory",
+                         text);
+    *host_p = choice == 2;
+    return 0;
+}
+
 template <class T> int in_gpu(gda_fabric *f, size_t n, T **p) {
     void *addr = nullptr;
     int rc = f->gpu->alloc(n * sizeof(T), &addr);
@@ -99,10 +110,26 @@ int read_knobs(Knobs *k) {
     if (int rc = read_number("IBGDA_NUM_FETCH_SLOTS_PER_RC", 1024, 1, 65536, &k->fetch_slots))
         return rc;
     k->fetch_slots = power_of_two_from(k->fetch_slots);
+    if (int rc = read_handler(&k->host_rings))
+        return rc;
     return read_map(&k->map);
 }
 
-int build(gda_fabric *f, const Knobs &knobs, size_t log2_granularity, nvshmemi_ibgda_device_state_t *state) {
+void ring(const gda_fabric *f, Announced *a) {
+    for (size_t i = 0; i < a->rung.size(); i++) {
+        const gda_qp &qp = f->qps[i];
+        const uint64_t next = __atomic_load_n(&a->words[i], __ATOMIC_ACQUIRE);
+        if (next == a->rung[i])
+            continue;
+        // The NIC must not see the doorbell before the record, nor the record before the WQEs.
+        __atomic_store_n(&qp.dbr->snd, mlx5_dbr_value(next), __ATOMIC_RELEASE);
+        __atomic_store_n(qp.bell, mlx5_doorbell_value(next, qp.qpn), __ATOMIC_RELEASE);
+        a->rung[i] = next;
+    }
+}
+
+int build(gda_fabric *f, const Knobs &knobs, size_t log2_granularity, nvshmemi_ibgda_device_state_t *state,
+          Announced *announced) {
     if (int rc = gda_fabric_connect(f, knobs.rc_per_pe, knobs.depth, 0))
         return rc;
     // Queue pair 0 to this rank itself stands in for the one DCI that must exist; nothing ever posts to it, since a PE
@@ -122,8 +149,15 @@ int build(gda_fabric *f, const Knobs &knobs, size_t log2_granularity, nvshmemi_i
         return rc;
     if (int rc = in_gpu(f, knobs.rc_per_pe, &switches))
         return rc;
-    if (int rc = gda_fabric_alloc(f, (n - knobs.rc_per_pe + 1) * ibuf_bytes, &ibufs, &ibuf_key))
+    if (int rc = gda_fabric_alloc_data(f, (n - knobs.rc_per_pe + 1) * ibuf_bytes, &ibufs, &ibuf_key))
         return rc;
+    if (knobs.host_rings) {
+        void *words;
+        if (int rc = gda_fabric_alloc(f, n * sizeof(uint64_t), &words, nullptr))
+            return rc;
+        announced->words = static_cast<uint64_t *>(words);
+        announced->rung.assign(n, 0);
+    }
 
     std::vector<nvshmemi_ibgda_device_qp_t> rc_list(
         n); // zeroed; those of the own PE stay so and are never read
@@ -138,6 +172,8 @@ int build(gda_fabric *f, const Knobs &knobs, size_t log2_granularity, nvshmemi_i
         ibuf += ibuf_bytes;
         describe(f->qps[i], NVSHMEMI_IBGDA_DEVICE_QP_TYPE_RC, knobs, ibuf, ibuf_key, &rcs[i], &cqs[i + 1],
                  &rc_list[i], &cq_list[i + 1]);
+        if (knobs.host_rings)
+            rc_list[i].tx_wq.bf = &announced->words[i];
     }
     if (int rc = f->gpu->upload(rcs, rc_list.data(), n * sizeof rc_list[0]))
         return rc;
@@ -158,7 +194,8 @@ int build(gda_fabric *f, const Knobs &knobs, size_t log2_granularity, nvshmemi_i
     state->num_requests_in_batch = knobs.batch;
     state->log2_cumem_granularity = log2_granularity;
     state->num_devices_initialized = 1;
-    state->nic_buf_on_gpumem = false; // the device then orders at system scope
+    state->nic_buf_on_gpumem = f->places.queues_on_gpu; // where not, the device orders at system scope
+    state->use_async_postsend = knobs.host_rings;
     state->support_half_av_seg = true;
     state->may_skip_cst = true; // softnic's payload is visible before its CQE
     state->globalmem.qp_group_switches = switches;

@@ -17,12 +17,23 @@ struct Knobs {
     uint32_t batch;       // NVSHMEM_IBGDA_NUM_REQUESTS_IN_BATCH, rounded up to a power of two
     uint32_t fetch_slots; // NVSHMEM_IBGDA_NUM_FETCH_SLOTS_PER_RC
     nvshmemi_ibgda_device_qp_map_type_t map; // NVSHMEM_IBGDA_RC_MAP_BY
+    bool host_rings; // NVSHMEM_IBGDA_NIC_HANDLER=cpu_host_memory: device code announces, a host thread rings
 };
 int read_knobs(Knobs *knobs_p);
 
+// With host_rings: where device code leaves the index behind its last WQE, a word per queue pair in mapped host memory, and
+// what of it has been rung. Memory of the fabric.
+struct Announced {
+    uint64_t *words = nullptr;
+    std::vector<uint64_t> rung;
+};
+// Rings what has been announced since the last call.
+void ring(const gda_fabric *f, Announced *announced);
+
 // Makes and connects the queue pairs (collective) and fills *state but for the keys. The structs that it points to lie in
 // GPU memory of the fabric, which must have a Gpu and no queue pairs yet.
-int build(gda_fabric *f, const Knobs &knobs, size_t log2_granularity, nvshmemi_ibgda_device_state_t *state);
+int build(gda_fabric *f, const Knobs &knobs, size_t log2_granularity, nvshmemi_ibgda_device_state_t *state,
+          Announced *announced_p);
 
 // The key of [addr, addr + bytes) of the own heap, and that of [offset, offset + bytes) of pe's, for every chunk that
 // they cover. -ENOTSUP beyond the chunks whose keys the state itself holds.

@@ -10,6 +10,7 @@
 #include "backends/nvshmem/transport.h"
 
 #include "workloads/alltoall/alltoall.cuh"
+#include "workloads/caller/caller.cuh"
 #include "workloads/conform/conform.cuh"
 #include "workloads/goodput/goodput.cuh"
 #include "workloads/moe/moe.cuh"
@@ -27,7 +28,8 @@
 namespace {
 
 using Served = gic::Workloads<op_workload, rate_workload, goodput_workload, alltoall_workload, moe_workload,
-                              conform_workload, protocol_workload>;
+                              caller_workload, conform_workload, protocol_workload>;
+using nvshmem_backend::Path;
 
 } // namespace
 
@@ -37,7 +39,9 @@ struct gic_session {
     const volatile uint32_t *stop;
     uint64_t timeout_ns;
     std::unique_ptr<gic::Gpu> gpu;
-    bool ibgda, withdraw, fenced_signals, own_queue;
+    Path path;
+    bool withdraw, fenced_signals, own_queue, host_rings, host_heap;
+    std::string nic;
     nvshmem_level level;
     uint32_t lanes;
     uint64_t heap_bytes;
@@ -97,22 +101,35 @@ int open_gpu(gic_session *s, const char *device) {
     return 0;
 }
 
-void set_environment(const gic::Config &c, bool ibgda) {
-    auto set = [](const char *name, const std::string &value) { setenv(name, value.c_str(), 1); };
-    set("NVSHMEM_SYMMETRIC_SIZE", std::to_string((uint64_t)c.u32("heap") << 20));
-    set("NVSHMEM_REMOTE_TRANSPORT", "none"); // a second transport would add its round trip to every wait
-    set("NVSHMEM_DISABLE_NVLS", "1");
-    set("NVSHMEM_DISABLE_GDRCOPY", "1");
-    set("NVSHMEM_DISABLE_P2P", ibgda ? "1" : "0");
-    set("NVSHMEM_IB_ENABLE_IBGDA", ibgda ? "1" : "0");
-    setenv("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "lo", 0); // soft and none are of one host
+void set_variable(const char *name, const std::string &value) { setenv(name, value.c_str(), 1); }
+
+void set_environment(const gic_session *s, const gic::Config &c) {
+    const bool ibgda = s->path == Path::ibgda;
+    set_variable("NVSHMEM_SYMMETRIC_SIZE", std::to_string(s->heap_bytes));
+    // A second transport would add its round trip to every wait.
+    set_variable("NVSHMEM_REMOTE_TRANSPORT", s->path == Path::ibrc ? "ibrc" : "none");
+    set_variable("NVSHMEM_DISABLE_NVLS", "1");
+    set_variable("NVSHMEM_DISABLE_P2P", s->path == Path::p2p ? "0" : "1");
+    set_variable("NVSHMEM_IB_ENABLE_IBGDA", ibgda ? "1" : "0");
+    if (s->path == Path::p2p || s->nic == "soft") {
+        set_variable("NVSHMEM_DISABLE_GDRCOPY", "1");
+        setenv("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "lo", 0); // both are of one host
+    } else {
+        set_variable("NVSHMEM_HCA_LIST", s->nic);
+    }
+    if (s->path == Path::p2p)
+        return;
+    if (s->host_heap)
+        set_variable("NVSHMEM_HEAP_KIND", "SYSMEM");
+    else if (s->nic == "soft")
+        set_variable("NVSHMEM_DISABLE_CUDA_VMM", "1"); // one allocation, which peers open by CUDA IPC
+    set_variable("NVSHMEM_QP_DEPTH", c.text("depth"));
     if (!ibgda)
         return;
-    set("NVSHMEM_HEAP_KIND", "SYSMEM"); // engine=cpu loads and stores what it moves
-    set("NVSHMEM_IBGDA_NUM_RC_PER_PE", c.text("rc"));
-    set("NVSHMEM_IBGDA_RC_MAP_BY", c.text("map"));
-    set("NVSHMEM_IBGDA_NUM_REQUESTS_IN_BATCH", c.text("batch"));
-    set("NVSHMEM_QP_DEPTH", c.text("depth"));
+    set_variable("NVSHMEM_IBGDA_NUM_RC_PER_PE", c.text("rc"));
+    set_variable("NVSHMEM_IBGDA_RC_MAP_BY", c.text("map"));
+    set_variable("NVSHMEM_IBGDA_NUM_REQUESTS_IN_BATCH", c.text("batch"));
+    set_variable("NVSHMEM_IBGDA_NIC_HANDLER", s->host_rings ? "cpu_host_memory" : "gpu");
 }
 
 // NVSHMEM gives the shared memory of every job on a host this one name, opens what is there, and leaves it behind.
@@ -144,8 +161,9 @@ std::string beside(const char *file) {
 }
 
 // Its SONAME is that of the vendor's file: NVSHMEM's own dlopen then finds this one. Never closed.
-int load_transport(const struct gic_nvshmem_transport **transport_p) {
-    const std::string path = beside(GIC_NVSHMEM_TRANSPORT_FILE);
+int load_transport(Path kind, const struct gic_nvshmem_transport **transport_p) {
+    const std::string path =
+        beside(kind == Path::ibrc ? GIC_NVSHMEM_TRANSPORT_IBRC : GIC_NVSHMEM_TRANSPORT_IBGDA);
     void *lib = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!lib)
         return gic::fail(-ENOTSUP, "the transport does not load: %s", dlerror());
@@ -158,12 +176,12 @@ int load_transport(const struct gic_nvshmem_transport **transport_p) {
 
 int prepare_transport(gic_session *s, const struct gic_open *open) {
     const struct gic_nvshmem_transport *t = nullptr;
-    if (int rc = agree(s, load_transport(&t), "load the transport"))
+    if (int rc = agree(s, load_transport(s->path, &t), "load the transport"))
         return rc;
     if (int rc = t->prepare(open))
         return gic::fail(rc, "%s", t->last_error());
     s->transport = t;
-    return agree(s, s->rank == 0 ? lock_heap(s) : 0, "take the symmetric heap");
+    return agree(s, s->rank == 0 && s->host_heap ? lock_heap(s) : 0, "take the symmetric heap");
 }
 
 int init_nvshmem(gic_session *s) {
@@ -221,21 +239,25 @@ void close_session(struct gic_session *s) {
 
 int start(gic_session *s, const struct gic_open *open) {
     gic::Config c(nvshmem_backend::keys, nvshmem_backend::key_count, open);
-    s->ibgda = nvshmem_backend::over_nic(c, open);
+    s->path = nvshmem_backend::path_of(c, open);
+    s->nic = open->nic;
+    s->host_rings = c.choice("handler") == 1;
+    s->host_heap = nvshmem_backend::heap_in_host(open);
     s->withdraw = strcmp(c.text("fault"), "withdraw") == 0;
     s->fenced_signals = strcmp(c.text("signals"), "fenced") == 0;
     s->own_queue = strcmp(c.text("completion"), "queue") == 0;
     s->level = (nvshmem_level)c.choice("level");
-    s->lanes = strcmp(c.text("scope"), "warp") == 0 ? 32 : 1;
+    static const uint32_t lanes[] = {1, 32, 128};
+    s->lanes = lanes[c.choice("scope")];
     s->heap_bytes = (uint64_t)c.u32("heap") << 20;
-    set_environment(c, s->ibgda);
+    set_environment(s, c);
     if (int rc = open_gpu(s, open->device))
         return rc;
-    if (int rc = s->ibgda ? prepare_transport(s, open) : 0)
+    if (int rc = nvshmem_backend::soft(open) ? prepare_transport(s, open) : 0)
         return rc;
     int rc = init_nvshmem(s);
     if (rc == 0)
-        rc = nvshmem_read_created(s->ibgda, (s->rank + 1) % s->nranks, &s->created);
+        rc = nvshmem_read_created(s->path == Path::ibgda, (s->rank + 1) % s->nranks, &s->created);
     if ((rc = agree(s, rc, "start NVSHMEM")))
         return rc;
     if (s->heap_lock >= 0)
@@ -262,16 +284,21 @@ int open_session(const struct gic_open *open, struct gic_session **session_p) {
     });
 }
 
+const char *path_name(const gic_session *s) {
+    static const char *const names[] = {"ibgda", "ibrc", "p2p"};
+    return names[(int)s->path];
+}
+
 // The bytes must go where the configuration says, on every pair.
 int check_path(const gic_session *s) {
     for (uint32_t pe = 0; pe < s->nranks; pe++) {
         if (pe == s->rank)
             continue;
         const bool reachable = nvshmem_ptr(s->window, (int)pe) != nullptr;
-        if (s->ibgda && reachable)
-            return gic::fail(-EIO,
-                             "path=ibgda, but PE %u's heap is mapped here: NVSHMEM would load and store", pe);
-        if (!s->ibgda && !reachable)
+        if (s->path != Path::p2p && reachable)
+            return gic::fail(-EIO, "path=%s, but PE %u's heap is mapped here: NVSHMEM would load and store",
+                             path_name(s), pe);
+        if (s->path == Path::p2p && !reachable)
             return gic::fail(-ENOTSUP, "path=p2p, but NVSHMEM does not map PE %u's heap here", pe);
     }
     return 0;
@@ -337,21 +364,31 @@ int before_run(gic_session *s) {
         return gic::fail(-EINVAL, "no window yet");
     if (s->broken)
         return gic::fail(-EIO, "an earlier run of this session failed, and NVSHMEM goes on from no error");
-    if (!s->withdraw)
-        return 0;
-    s->withdraw = false;
-    int rc = s->transport->withdraw_heap();
-    return agree(s, rc ? gic::fail(rc, "%s", s->transport->last_error()) : 0, "withdraw the heap");
+    if (s->withdraw) {
+        s->withdraw = false;
+        int rc = s->transport->withdraw_heap();
+        if ((rc = agree(s, rc ? gic::fail(rc, "%s", s->transport->last_error()) : 0, "withdraw the heap")))
+            return rc;
+    }
+    const int rc = s->transport ? s->transport->begin() : 0;
+    return rc ? gic::fail(rc, "%s", s->transport->last_error()) : 0;
 }
 
 // NVSHMEM's device code ends the kernel, or goes on, after an error CQE: the NIC knows what it was.
 int after_run(gic_session *s, int status) {
-    s->broken |= status != 0;
-    if (s->transport && s->transport->error() != 0) {
-        s->broken = true;
-        return gic::fail(-EIO, "%s", s->transport->last_error());
+    const std::string said = gic::error_text();
+    int ended = 0;
+    if (s->transport) {
+        ended = s->transport->end(status == 0);
+        if (ended)
+            ended = gic::fail(ended, "%s", s->transport->last_error());
+        if (s->transport->error() != 0)
+            ended = gic::fail(-EIO, "%s", s->transport->last_error());
     }
-    return status;
+    s->broken |= status != 0 || ended != 0;
+    if (ended)
+        return ended;
+    return status ? gic::fail(status, "%s", said.c_str()) : 0;
 }
 
 template <class W> struct OnLevel {
@@ -371,16 +408,32 @@ template <class W> struct OnLevel {
         auto done = [this](uint32_t, nvshmem_handle<L, LANES> &, int status) { return after_run(s, status); };
         return gic::drive<W>(h, run, s->results, prepare, done, s->gpu.get(), s->stop);
     }
-    int operator()() const {
-        if constexpr (std::is_same_v<W, op_workload> || std::is_same_v<W, conform_workload>) {
-            if (s->level == nvshmem_level::INLINED)
-                return go<nvshmem_level::INLINED, 1>();
-            if (s->level == nvshmem_level::INTERNAL)
-                return go<nvshmem_level::INTERNAL, 1>();
-        }
-        if (s->level != nvshmem_level::PUBLIC)
+    // What nvshmem_cuda.cu has: the library's code is compiled into the kernels that time it.
+    template <nvshmem_level L> static constexpr bool built() {
+        constexpr bool caller = std::is_same_v<W, caller_workload>,
+                       timed = std::is_same_v<W, op_workload> || std::is_same_v<W, rate_workload> ||
+                               std::is_same_v<W, goodput_workload> || std::is_same_v<W, conform_workload>;
+        return timed || (caller && L == nvshmem_level::INLINED);
+    }
+    template <nvshmem_level L> int go_if_built() const {
+        if constexpr (built<L>())
+            return go<L, 1>();
+        else
             return gic::fail(-ENOTSUP, "%s is not built for this level: want level=public", W::name);
-        return s->lanes == 32 ? go<nvshmem_level::PUBLIC, 32>() : go<nvshmem_level::PUBLIC, 1>();
+    }
+    int operator()() const {
+        if (s->level == nvshmem_level::INLINED)
+            return go_if_built<nvshmem_level::INLINED>();
+        if (s->level == nvshmem_level::INTERNAL)
+            return go_if_built<nvshmem_level::INTERNAL>();
+        if (s->lanes == 1)
+            return go<nvshmem_level::PUBLIC, 1>();
+        if (s->lanes == 32)
+            return go<nvshmem_level::PUBLIC, 32>();
+        if constexpr (std::is_same_v<W, caller_workload>)
+            return gic::fail(-ENOTSUP, "caller: one sender in a block: want scope=thread or warp");
+        else
+            return go<nvshmem_level::PUBLIC, 128>();
     }
 };
 struct OnWorkload {
@@ -420,15 +473,20 @@ int facts(struct gic_session *s, const struct gic_kv **facts_p, uint32_t *count_
                 return gic::fail(rc, "%s", s->transport->last_error());
             for (uint32_t i = 0; i < n; i++)
                 f.set(list[i].key, std::string(list[i].value));
+        }
+        if (s->path == Path::ibgda) {
             f.set("rc_per_pe", c.rc_per_pe);
             f.set("rc_map", std::string(c.map));
             f.set("batch", c.batch);
             f.set("dcis", c.dcis);
             f.set("sq_depth", c.depth);
             f.set("queues", std::string(c.queues_in_gpu ? "gpu" : "host"));
+            f.set("handler", std::string(c.host_rings ? "host" : "gpu"));
         }
-        f.set("path", std::string(s->ibgda ? "ibgda" : "p2p"));
-        f.set("peer_pointer", std::string(s->ibgda ? "null" : "mapped")); // or window() had failed
+        f.set("path", std::string(path_name(s)));
+        f.set("transport", std::string(s->transport ? "softnic" : "library"));
+        f.set("peer_pointer",
+              std::string(s->path == Path::p2p ? "mapped" : "null")); // or window() had failed
         f.set("heap", std::string(c.heap_in_host ? "host" : "gpu"));
         f.set("connectivity", c.connectivity);
         const gic::GpuShape &shape = s->gpu->shape;

@@ -1,85 +1,26 @@
-// The transport as libnvshmem_host calls it. See transport.h for what it is and transport_abi.h for the calls.
+// What both transports are made of: the NIC and its memory. See transport.h for what a transport is, transport_abi.h for
+// the library's calls, ibgda.cc and ibrc.cc for those that move data.
 //
 // Order of the calls: prepare() (ours, makes the NIC); nvshmemt_init, can_reach_peer, connect_endpoints (makes the
 // queues), get_mem_handle of the heap, add_device_remote_mem_handles; from then on the library's own barriers run over
 // the NIC; get_mem_handle of local buffers; release_mem_handle and finalize; release().
 #include "backends/nvshmem/transport.h"
 
-#include "backends/nvshmem/queues.h"
-#include "backends/nvshmem/transport_abi.h"
+#include "backends/nvshmem/job.h"
 
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <string.h>
 
+namespace nvshmem_job {
+
+Job job;
+
 namespace {
 
-using nvshmem_abi::Handle;
-using nvshmem_abi::Transport;
-
-constexpr uint32_t all_rights = SOFTNIC_LOCAL_WRITE | SOFTNIC_REMOTE_WRITE | SOFTNIC_REMOTE_READ |
-                                SOFTNIC_REMOTE_ATOMIC | SOFTNIC_PEER_MAPPED;
-
-// What a PE tells the others of a region of its heap, in a Handle.
-struct Region {
-    char magic[8];
-    uint32_t pe, key;
-    uint64_t addr, bytes;
-};
-static_assert(sizeof(Region) <= sizeof(Handle), "travels in a handle");
 constexpr char magic[8] = "gic-nvs";
-
-// One NVSHMEM job per process.
-struct {
-    gda_fabric *fabric = nullptr;
-    nvshmem_queues::Knobs knobs{};
-    std::vector<uint32_t> heap_keys;
-    gic::Facts facts;
-    gic::Counters counters;
-} job;
-
-nvshmemi_ibgda_device_state_t *state_of(const Transport *t) {
-    return static_cast<nvshmemi_ibgda_device_state_t *>(t->shared);
-}
-
-// What a call answers the library. Its own messages do not have the reason, so it goes to stderr.
-template <class F> int answer(const char *call, F f) {
-    const int rc = gic::guarded(f);
-    if (rc == 0)
-        return 0;
-    fprintf(stderr, "gic: NVSHMEM transport: rank %u: %s: %s\n", job.fabric ? job.fabric->rank : 0, call,
-            gic::error_text().c_str());
-    return 7; // NVSHMEM's "internal error"
-}
-
-int refuse(const char *call) {
-    return answer(call,
-                  [call] { return gic::fail(-ENOTSUP, "softnic's transport does not serve %s", call); });
-}
-int refuse_rma(Transport *, int, ...) { return refuse("rma (host-initiated put or get)"); }
-int refuse_amo(Transport *, int, ...) { return refuse("amo (host-initiated atomic)"); }
-
-int can_reach_peer(int *reach_p, void *, Transport *) {
-    *reach_p = nvshmem_abi::GPU_WRITE | nvshmem_abi::GPU_READ | nvshmem_abi::GPU_ATOMICS;
-    return 0;
-}
-
-int connect_endpoints(Transport *t, int *, int) {
-    return answer("connect_endpoints", [t]() -> int {
-        gda_fabric *f = job.fabric;
-        if (!t->shared)
-            return gic::fail(-EINVAL, "the library gave no device state");
-        if ((uint32_t)t->npes != f->nranks || (uint32_t)t->pe != f->rank)
-            return gic::fail(-EINVAL, "PE %d of %d, but prepared for rank %u of %u", t->pe, t->npes, f->rank,
-                             f->nranks);
-        return nvshmem_queues::build(f, job.knobs, t->log2_granularity, state_of(t));
-    });
-}
-
-int register_memory(void *addr, size_t bytes, uint32_t access, uint32_t *key_p) {
-    int rc = softnic_mr_register(job.fabric->nic, addr, bytes, access, key_p);
-    return rc ? gic::fail(rc, "%s", softnic_error()) : 0;
-}
+constexpr uint32_t heap_rights =
+    SOFTNIC_LOCAL_WRITE | SOFTNIC_REMOTE_WRITE | SOFTNIC_REMOTE_READ | SOFTNIC_REMOTE_ATOMIC;
 
 // Is it memory that the CPU engine reaches?
 int host_memory(const void *addr, bool *host_p) {
@@ -91,27 +32,95 @@ int host_memory(const void *addr, bool *host_p) {
     return 0;
 }
 
-int get_mem_handle(Handle *handle, void *addr, size_t bytes, Transport *t, bool local_only) {
-    return answer("get_mem_handle", [=]() -> int {
-        bool host = false;
-        if (int rc = host_memory(addr, &host))
-            return rc;
-        if (!host)
-            return gic::fail(-ENOTSUP,
-                             "%zu bytes at %p are GPU memory, which engine=cpu does not reach: want %s",
-                             bytes, addr, local_only ? "host memory" : "NVSHMEM_HEAP_KIND=SYSMEM");
-        Region r = {{}, (uint32_t)t->pe, 0, (uint64_t)(uintptr_t)addr, bytes};
-        memcpy(r.magic, magic, sizeof magic);
-        if (int rc =
-                register_memory(addr, bytes, local_only ? (uint32_t)SOFTNIC_LOCAL_WRITE : all_rights, &r.key))
-            return rc;
-        memset(handle, 0, sizeof *handle);
-        memcpy(handle, &r, sizeof r);
-        if (local_only)
-            return nvshmem_queues::add_local(job.fabric, state_of(t), r.addr, bytes, true, r.key);
-        job.heap_keys.push_back(r.key);
-        return nvshmem_queues::set_lkey(state_of(t), (uint64_t)(uintptr_t)t->heap_base, r.addr, bytes, r.key);
-    });
+int release_region(const Handle *handle, const Transport *t) {
+    Region r;
+    if (int rc = region_of(handle, &r))
+        return rc;
+    if (r.pe != (uint32_t)t->pe)
+        return 0;
+    for (size_t i = 0; i < job.heap.size(); i++)
+        if (job.heap[i].key == r.key)
+            job.heap.erase(job.heap.begin() + (long)i--);
+    // A heap that was withdrawn has no key any more.
+    int rc = softnic_mr_deregister(job.fabric->nic, r.key);
+    if (rc && rc != -EINVAL)
+        return gic::fail(rc, "%s", softnic_error());
+    if (r.shared && (rc = softnic_mem_free(job.fabric->nic, (void *)(uintptr_t)r.addr)) != 0)
+        return gic::fail(rc, "%s", softnic_error());
+    return 0;
+}
+int release_mem_handle(Handle *handle, Transport *t) {
+    return answer("release_mem_handle", [=] { return release_region(handle, t); });
+}
+
+int finalize(Transport *) { return 0; } // release() frees; peers may be in their last barrier still
+int show_info(Transport *, int) { return 0; }
+
+} // namespace
+
+int report(const char *call) {
+    fprintf(stderr, "gic: NVSHMEM transport: rank %u: %s: %s\n", job.fabric ? job.fabric->rank : 0, call,
+            gic::error_text().c_str());
+    return 7; // NVSHMEM's "internal error"
+}
+
+int make_transport(int interface, Transport **transport_p) {
+    if (interface / 10000 != nvshmem_abi::plugin_interface / 10000)
+        return gic::fail(-ENOTSUP, "the library's plugin interface is %d, this transport's %d", interface,
+                         nvshmem_abi::plugin_interface);
+    if (!job.fabric)
+        return gic::fail(-EINVAL, "prepare() was not called; nothing says which NIC to make");
+    static char path[] =
+        "/sys/devices/softnic"; // the library looks at paths only to choose among several devices
+    static char *paths[] = {path};
+    auto *t = new Transport();
+    t->interface = interface;
+    t->operations.release_mem_handle = release_mem_handle;
+    t->operations.finalize = finalize;
+    t->operations.show_info = show_info;
+    t->device_paths = paths;
+    t->attributes = nvshmem_abi::CONNECTED;
+    t->n_devices = 1;
+    t->is_successfully_initialized = true;
+    t->max_operation_bytes = 1u << 30;
+    t->host_endian_atomics_from = 8;
+    *transport_p = t;
+    return 0;
+}
+
+int check_job(const Transport *t) {
+    const gda_fabric *f = job.fabric;
+    if ((uint32_t)t->npes != f->nranks || (uint32_t)t->pe != f->rank)
+        return gic::fail(-EINVAL, "PE %d of %d, but prepared for rank %u of %u", t->pe, t->npes, f->rank,
+                         f->nranks);
+    return 0;
+}
+
+int register_region(const Transport *t, void *addr, size_t bytes, bool local_only, Handle *handle,
+                    Region *region_p) {
+    bool host = false;
+    if (int rc = host_memory(addr, &host))
+        return rc;
+    if (!host && !job.fabric->places.gpu_engine)
+        return gic::fail(-ENOTSUP, "%zu bytes at %p are GPU memory, which engine=cpu does not reach: want %s",
+                         bytes, addr, local_only ? "host memory" : "NVSHMEM_HEAP_KIND=SYSMEM");
+    Region r = {{}, (uint32_t)t->pe, 0, (uint64_t)(uintptr_t)addr, bytes, host, !host && !local_only};
+    memcpy(r.magic, magic, sizeof magic);
+    // Peers have the host's heaps mapped by the library; a GPU's they must open.
+    uint32_t rights = local_only ? (uint32_t)SOFTNIC_LOCAL_WRITE : heap_rights;
+    if (!local_only && host)
+        rights |= SOFTNIC_PEER_MAPPED;
+    if (r.shared)
+        if (int rc = softnic_mem_share_gpu(job.fabric->nic, addr, bytes))
+            return gic::fail(rc, "%s", softnic_error());
+    if (int rc = softnic_mr_register(job.fabric->nic, addr, bytes, rights, &r.key))
+        return gic::fail(rc, "%s", softnic_error());
+    memset(handle, 0, sizeof *handle);
+    memcpy(handle, &r, sizeof r);
+    if (!local_only)
+        job.heap.push_back(r);
+    *region_p = r;
+    return 0;
 }
 
 int region_of(const Handle *handle, Region *r) {
@@ -121,32 +130,15 @@ int region_of(const Handle *handle, Region *r) {
                : 0;
 }
 
-int release_mem_handle(Handle *handle, Transport *t) {
-    return answer("release_mem_handle", [=]() -> int {
-        Region r;
-        if (int rc = region_of(handle, &r))
-            return rc;
-        if (r.pe != (uint32_t)t->pe)
-            return 0;
-        for (size_t i = 0; i < job.heap_keys.size(); i++)
-            if (job.heap_keys[i] == r.key)
-                job.heap_keys.erase(job.heap_keys.begin() + (long)i--);
-        // A heap that was withdrawn has no key any more.
-        const int rc = softnic_mr_deregister(job.fabric->nic, r.key);
-        return rc && rc != -EINVAL ? gic::fail(rc, "%s", softnic_error()) : 0;
-    });
-}
-
-// The heaps of all PEs lie side by side in one shared memory, which every PE maps whole.
-int add_remote(Transport *t, int stride, Handle *handles, uint64_t offset, size_t bytes) {
+// The host's heaps of all PEs lie side by side in one shared memory, which every PE maps whole.
+int attach_heaps(const Transport *t, int stride, const Handle *handles, uint64_t offset, size_t bytes) {
+    bool shared = false;
     for (int pe = 0; pe < t->npes; pe++) {
         Region r;
         if (int rc = region_of(&handles[pe * stride + t->index], &r))
             return rc;
-        if (int rc =
-                nvshmem_queues::set_rkey(state_of(t), (uint32_t)t->npes, (uint32_t)pe, offset, bytes, r.key))
-            return rc;
-        if (pe == t->pe)
+        shared |= r.shared != 0;
+        if (pe == t->pe || r.shared)
             continue;
         if (offset != 0 || r.bytes != bytes)
             return gic::fail(-ENOTSUP,
@@ -156,63 +148,40 @@ int add_remote(Transport *t, int stride, Handle *handles, uint64_t offset, size_
         if (int rc = softnic_mr_attach(job.fabric->nic, (uint32_t)pe, r.key, here))
             return gic::fail(rc, "%s", softnic_error());
     }
-    return 0;
-}
-int add_device_remote_mem_handles(Transport *t, int stride, Handle *handles, uint64_t offset, size_t bytes) {
-    return answer("add_device_remote_mem_handles",
-                  [=] { return add_remote(t, stride, handles, offset, bytes); });
-}
-
-int finalize(Transport *) { return 0; } // release() frees; peers may be in their last barrier still
-int show_info(Transport *, int) { return 0; }
-
-int init(Transport **transport_p, int interface) {
-    if (interface / 10000 != nvshmem_abi::plugin_interface / 10000)
-        return gic::fail(-ENOTSUP, "the library's plugin interface is %d, this transport's %d", interface,
-                         nvshmem_abi::plugin_interface);
-    if (!job.fabric)
-        return gic::fail(-EINVAL, "prepare() was not called; nothing says which NIC to make");
-    if (int rc = nvshmem_queues::read_knobs(&job.knobs))
-        return rc;
-    static char path[] =
-        "/sys/devices/softnic"; // the library looks at paths only to choose among several devices
-    static char *paths[] = {path};
-    auto *t = new Transport();
-    t->interface = interface;
-    t->type = nvshmem_abi::TYPE_IBGDA;
-    t->operations.can_reach_peer = can_reach_peer;
-    t->operations.connect_endpoints = connect_endpoints;
-    t->operations.get_mem_handle = get_mem_handle;
-    t->operations.release_mem_handle = release_mem_handle;
-    t->operations.finalize = finalize;
-    t->operations.show_info = show_info;
-    t->operations.rma = refuse_rma;
-    t->operations.amo = refuse_amo;
-    t->operations.add_device_remote_mem_handles = add_device_remote_mem_handles;
-    t->device_paths = paths;
-    t->attributes = nvshmem_abi::CONNECTED;
-    t->n_devices = 1;
-    t->is_successfully_initialized = true;
-    t->no_proxy = true;
-    t->max_operation_bytes = 1u << 30;
-    t->host_endian_atomics_from = 8;
-    *transport_p = t;
+    // Now: to open a peer's memory may wait for kernels, and soon one waits for the NIC.
+    if (shared)
+        if (int rc = softnic_peers_map(job.fabric->nic))
+            return gic::fail(rc, "%s", softnic_error());
     return 0;
 }
 
 // ---- for the program that loads it ----
 
+namespace {
+
 int prepare(const struct gic_open *open) {
     return gic::guarded([&]() -> int {
         if (job.fabric)
             return gic::fail(-EALREADY, "the transport is prepared already");
-        return gda_fabric_open(open, SOFTNIC_REAL, 0, &job.fabric);
+        struct gic_open view = *open;
+        std::vector<gic_kv> nic(open->nic_config, open->nic_config + open->nic_config_count);
+        if (gda_fabric_places(open).gpu_engine)
+            nic.push_back({"start", "demand"}); // the library waits for the device whenever it likes
+        view.nic_config = nic.data();
+        view.nic_config_count = (uint32_t)nic.size();
+        if (int rc = gda_fabric_probe(&view, cpu_posts))
+            return rc;
+        job.timeout_ns = open->timeout_ns ? open->timeout_ns : 60000000000u;
+        job.leaving = false;
+        return gda_fabric_open(&view, SOFTNIC_REAL, 0, &job.fabric);
     });
 }
 
 int error() {
     if (!job.fabric)
         return gic::fail(-EINVAL, "the transport is not prepared");
+    if (int rc = softnic_engine_error(job.fabric->nic))
+        return gic::fail(rc, "%s", softnic_error());
     for (const gda_qp &qp : job.fabric->qps)
         if (const uint8_t syndrome = softnic_qp_syndrome(job.fabric->nic, qp.qpn))
             return gic::fail(-EIO, "error CQE on QP %u to rank %u: syndrome 0x%02x", qp.qpn, qp.peer,
@@ -240,27 +209,38 @@ int facts(const struct gic_kv **facts_p, uint32_t *count_p) {
 }
 
 int withdraw_heap() {
-    for (uint32_t key : job.heap_keys)
-        if (int rc = softnic_mr_deregister(job.fabric->nic, key))
+    for (const Region &r : job.heap)
+        if (int rc = softnic_mr_deregister(job.fabric->nic, r.key))
             return gic::fail(rc, "%s", softnic_error());
-    job.heap_keys.clear();
+    job.heap.clear();
     return 0;
 }
 
 void release() {
+    job.leaving = true;
+    Locked no_call;
     gda_fabric_close(job.fabric);
     job.fabric = nullptr;
-    job.heap_keys.clear();
+    job.heap.clear();
 }
 
 const char *last_error() { return gic::error_text().c_str(); }
 
-} // namespace
+int begin() { return gda_fabric_begin(job.fabric); }
+int end(int fine) { return gda_fabric_end(job.fabric, fine != 0); }
 
-GIC_EXPORT int nvshmemt_init(Transport **transport_p, void *, int interface) {
-    return answer("init", [&] { return init(transport_p, interface); });
-}
+} // namespace
+} // namespace nvshmem_job
 
 GIC_EXPORT const struct gic_nvshmem_transport gic_nvshmem_transport_v1 = {
-    sizeof(struct gic_nvshmem_transport), prepare, error, counters, facts, withdraw_heap, release, last_error,
+    sizeof(struct gic_nvshmem_transport),
+    nvshmem_job::prepare,
+    nvshmem_job::error,
+    nvshmem_job::counters,
+    nvshmem_job::facts,
+    nvshmem_job::withdraw_heap,
+    nvshmem_job::release,
+    nvshmem_job::last_error,
+    nvshmem_job::begin,
+    nvshmem_job::end,
 };

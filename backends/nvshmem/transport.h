@@ -1,21 +1,28 @@
-/* nvshmem_transport_ibgda.so.3: a transport for NVSHMEM whose NIC is softnic.
+/* nvshmem_transport_ibgda.so.3 and nvshmem_transport_ibrc.so.3: transports for NVSHMEM whose NIC is softnic.
  *
- * NVSHMEM's own IBGDA device code (libnvshmem_device.a, untouched) fills mlx5 send queues, writes doorbell records and
- * rings; this transport gives it queues that softnic serves, in the place of the vendor's transport, which makes them
- * on a ConnectX. Only the host part is ours: queues, keys, handles, the device state.
+ * ibgda: NVSHMEM's own device code (libnvshmem_device.a, untouched) fills mlx5 send queues, writes doorbell records and
+ * rings; the transport gives it queues that softnic serves, in the place of the vendor's transport, which makes them on a
+ * ConnectX. Only the host part is ours: queues, keys, handles, the device state.
  *
- * To use it: dlopen it by path before NVSHMEM's init (its SONAME is that of the vendor's file, so the library's own
+ * ibrc: NVSHMEM's own proxy channel, untouched too: device code enqueues requests, the library's proxy thread takes them and
+ * calls the transport, which posts one work request for each to softnic.
+ *
+ * To use one: dlopen it by path before NVSHMEM's init (its SONAME is that of the vendor's file, so the library's own
  * dlopen then finds this one; LD_LIBRARY_PATH does not work, the library carries an RPATH), fetch
- * `gic_nvshmem_transport_v1`, call prepare() on every rank, and run NVSHMEM with
+ * `gic_nvshmem_transport_v1`, call prepare() on every rank, and run NVSHMEM with NVSHMEM_DISABLE_P2P=1 and
  *
- *     NVSHMEM_REMOTE_TRANSPORT=none NVSHMEM_IB_ENABLE_IBGDA=1 NVSHMEM_DISABLE_P2P=1 NVSHMEM_HEAP_KIND=SYSMEM
+ *     NVSHMEM_REMOTE_TRANSPORT=none NVSHMEM_IB_ENABLE_IBGDA=1       (ibgda)
+ *     NVSHMEM_REMOTE_TRANSPORT=ibrc NVSHMEM_IB_ENABLE_IBGDA=0       (ibrc)
  *
- * It reads what the vendor's transport reads: NVSHMEM_QP_DEPTH, NVSHMEM_IBGDA_NUM_RC_PER_PE,
- * NVSHMEM_IBGDA_NUM_REQUESTS_IN_BATCH, NVSHMEM_IBGDA_RC_MAP_BY. A call of the library that it cannot serve is answered
- * with an error and one line on stderr that names it.
+ * They read what the vendor's read: NVSHMEM_QP_DEPTH, NVSHMEM_IBGDA_NUM_RC_PER_PE, NVSHMEM_IBGDA_NUM_REQUESTS_IN_BATCH,
+ * NVSHMEM_IBGDA_RC_MAP_BY, NVSHMEM_IBGDA_NIC_HANDLER, NVSHMEM_IB_NUM_RC_PER_DEVICE. A call of the library that they cannot
+ * serve is answered with an error and one line on stderr that names it.
  *
  * With engine=cpu queues and payload are in host memory: the symmetric heap must be the POSIX shared memory of
- * HEAP_KIND=SYSMEM. There is one such heap per host at a time, since NVSHMEM gives it one fixed name.
+ * NVSHMEM_HEAP_KIND=SYSMEM. There is one such heap per host at a time, since NVSHMEM gives it one fixed name. With
+ * engine=gpu (ibgda only) queues and heap are in GPU memory, the heap as the library makes it or with
+ * NVSHMEM_DISABLE_CUDA_VMM=1 as one allocation; softnic's kernel comes when something is posted and goes when nothing is, so
+ * that the library can wait for the device.
  *
  * Functions return 0 or a negative errno; last_error() then has one line. All but the queues: one thread at a time.
  */
@@ -28,7 +35,8 @@
 extern "C" {
 #endif
 
-#define GIC_NVSHMEM_TRANSPORT_FILE "nvshmem_transport_ibgda.so.3"
+#define GIC_NVSHMEM_TRANSPORT_IBGDA "nvshmem_transport_ibgda.so.3"
+#define GIC_NVSHMEM_TRANSPORT_IBRC "nvshmem_transport_ibrc.so.3"
 #define GIC_NVSHMEM_TRANSPORT_SYMBOL "gic_nvshmem_transport_v1"
 
 struct gic_nvshmem_transport {
@@ -46,6 +54,10 @@ struct gic_nvshmem_transport {
     /* After nvshmem_finalize, or in its place when NVSHMEM was not initialised: stops and frees the NIC. */
     void (*release)(void);
     const char *(*last_error)(void);
+    /* Around a measured launch, once NVSHMEM is initialised: the NIC is there at once (see gda_fabric_begin). What is posted
+     * outside is served too, some time later. end(): whether the launch was fine; -EIO when a doorbell is missing. */
+    int (*begin)(void);
+    int (*end)(int fine);
 };
 
 #ifdef __cplusplus

@@ -3,8 +3,8 @@
 // NVSHMEM keeps this struct in a header that its packages do not install. It is restated here as it lies in memory
 // (x86-64, plugin interface 3.0: what NVSHMEM 3.4.5 offers), from a reading of the published source and a run that
 // logged every call; every offset is asserted, so that an edit cannot move one by accident. The handle's size and the
-// device state, which are in the installed headers, are not restated: transport.cc includes those, and abi_test.cc
-// compares.
+// device state, which are in the installed headers, are not restated: queues.h includes those, and
+// transport_test.cc compares.
 //
 // The library writes into the struct: a plugin allocates it zeroed, fills it in nvshmemt_init, and finds heap_base,
 // log2_granularity, pe, npes, index and shared valid from connect_endpoints on.
@@ -21,6 +21,9 @@ constexpr int plugin_interface = 30000; // what nvshmemt_init is called with; th
 enum Type : int { TYPE_IBGDA = 1 };     // Transport.type
 enum Attribute : int { CONNECTED = 2 }; // Transport.attributes: endpoints are connected before use
 enum Reach : int {                      // what can_reach_peer answers
+    CPU_WRITE = 1 << 4,
+    CPU_READ = 1 << 5,
+    CPU_ATOMICS = 1 << 6,
     GPU_WRITE = 1 << 7,
     GPU_READ = 1 << 8,
     GPU_ATOMICS = 1 << 9,
@@ -33,6 +36,44 @@ struct Handle {
 
 struct Transport;
 
+// What rma and amo are given. By value on the stack: their sizes are asserted too.
+struct RmaVerb {
+    int what; // nvshmemi_op_t
+    int is_nbi, is_stream;
+    void *stream;
+};
+struct Memory {
+    void *addr;      // at its owner
+    uint64_t offset; // in the heap
+    Handle *handle;  // of the region it lies in; a p's value has none
+};
+struct RmaBytes {
+    size_t elements;
+    int element_bytes;
+    ptrdiff_t source_stride, target_stride;
+};
+struct AmoVerb {
+    int what; // nvshmemi_amo_t
+    int is_fetch, is_value, is_compare;
+};
+struct Atomic {
+    Memory remote;
+    uint64_t result_flag; // stored behind *result when that is there
+    void *result;         // of a fetching one: two words, the value and the flag
+    void *value_at, *compare_at;
+    uint64_t value, compare;
+    Handle *result_handle;
+};
+struct AmoBytes {
+    int type, element_bytes;
+};
+static_assert(sizeof(RmaVerb) == 24 && sizeof(Memory) == 24 && sizeof(RmaBytes) == 32 &&
+                  sizeof(AmoVerb) == 16 && sizeof(Atomic) == 80 && sizeof(AmoBytes) == 8,
+              "as they were read");
+static_assert(offsetof(Atomic, result_flag) == 24 && offsetof(Atomic, result) == 32 &&
+                  offsetof(Atomic, value) == 56 && offsetof(Atomic, result_handle) == 72,
+              "as they were read");
+
 // 0 is success, anything else ends NVSHMEM's init. A null member is "has none", which the library asks for before it
 // calls fence, quiet and the like.
 struct Operations {
@@ -43,10 +84,12 @@ struct Operations {
     int (*finalize)(Transport *t);
     int (*show_info)(Transport *t, int style);
     int (*progress)(Transport *t);
-    int (*rma)(Transport *t, int pe, ...);
-    int (*amo)(Transport *t, int pe, ...);
-    int (*fence)(Transport *t, int pe, ...);
-    int (*quiet)(Transport *t, int pe, ...);
+    int (*rma)(Transport *t, int pe, RmaVerb verb, Memory *remote, Memory *local, RmaBytes bytes,
+               int is_proxy);
+    int (*amo)(Transport *t, int pe, void *unused, AmoVerb verb, Atomic *atomic, AmoBytes bytes,
+               int is_proxy);
+    int (*fence)(Transport *t, int pe, int is_proxy);
+    int (*quiet)(Transport *t, int pe, int is_proxy);
     int (*enforce_cst)(Transport *t);
     int (*enforce_cst_at_target)(Transport *t);
     // handles[pe * stride + t->index] describes [heap_offset, heap_offset + bytes) of every PE's heap.

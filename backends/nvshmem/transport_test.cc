@@ -6,42 +6,15 @@
 #if __has_include(<device_host_transport/nvshmem_common_ibgda.h>) && __has_include(<infiniband/mlx5dv.h>) &&             \
     __has_include(<cuda_runtime_api.h>)
 
+#include "backends/nvshmem/ibgda.cc"
 #include "backends/nvshmem/queues.cc"
 #include "backends/nvshmem/transport.cc"
 
-#include <sched.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "backends/nvshmem/pair.h"
 
-// What the transport asks of CUDA: all memory of this test is the host's.
-cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *) {
-    *a = {};
-    a->type = cudaMemoryTypeHost;
-    return cudaSuccess;
-}
-const char *cudaGetErrorString(cudaError_t) { return ""; }
+using namespace nvshmem_job;
 
 namespace {
-
-int failures;
-#define CHECK(cond, ...)                                                                                     \
-    do {                                                                                                     \
-        if (!(cond)) {                                                                                       \
-            printf("%s:%d: %s: ", __FILE__, __LINE__, #cond);                                                \
-            printf(__VA_ARGS__);                                                                             \
-            printf("\n");                                                                                    \
-            failures++;                                                                                      \
-        }                                                                                                    \
-    } while (0)
-#define MUST(call)                                                                                           \
-    do {                                                                                                     \
-        if (int rc_ = (call)) {                                                                              \
-            printf("%s:%d: %s = %d: %s\n", __FILE__, __LINE__, #call, rc_, last_error());                    \
-            fflush(stdout);                                                                                  \
-            _exit(2);                                                                                        \
-        }                                                                                                    \
-    } while (0)
 
 // ---- the layouts that 3.4.5 publishes ----
 
@@ -90,7 +63,8 @@ void check_layouts() {
 void check_knobs() {
     nvshmem_queues::Knobs k;
     const char *const names[] = {"NVSHMEM_IBGDA_NUM_RC_PER_PE", "NVSHMEM_QP_DEPTH",
-                                 "NVSHMEM_IBGDA_NUM_REQUESTS_IN_BATCH", "NVSHMEM_IBGDA_RC_MAP_BY"};
+                                 "NVSHMEM_IBGDA_NUM_REQUESTS_IN_BATCH", "NVSHMEM_IBGDA_RC_MAP_BY",
+                                 "NVSHMEM_IBGDA_NIC_HANDLER"};
     for (const char *name : names)
         unsetenv(name);
     CHECK(nvshmem_queues::read_knobs(&k) == 0, "%s", last_error());
@@ -106,13 +80,16 @@ void check_knobs() {
         {names[1], "32768", true},  {names[1], "64", false},   {names[1], "1000", false},
         {names[1], "65536", false}, {names[2], "1", true},     {names[2], "33", true},
         {names[2], "0", false},     {names[2], "2048", false}, {names[3], "warp", true},
-        {names[3], "sm", true},     {names[3], "dct", false},
+        {names[3], "sm", true},     {names[3], "dct", false},  {names[4], "auto", true},
+        {names[4], "gpu", true},    {names[4], "cpu", false},  {names[4], "cpu_host_memory", true},
     };
     for (const auto &c : cases) {
         setenv(c.name, c.value, 1);
         CHECK((nvshmem_queues::read_knobs(&k) == 0) == c.good, "%s=%s", c.name, c.value);
         CHECK(c.good || (strstr(last_error(), c.name) && strstr(last_error(), c.value)), "%s=%s: \"%s\"",
               c.name, c.value, last_error());
+        CHECK(!c.good || k.host_rings == (strcmp(c.value, "cpu_host_memory") == 0), "%s=%s: host_rings",
+              c.name, c.value);
         if (strcmp(c.value, "33") == 0)
             CHECK(k.batch == 64, "a batch of 33 became %u", k.batch);
         unsetenv(c.name);
@@ -144,68 +121,27 @@ void check_keys() {
 
 // ---- two processes ----
 
-struct Shared { // of both
-    uint32_t arrived, generation;
-    char exchange[2][4096];
-};
-constexpr size_t heap_bytes = 1u << 20;
-Shared *shared;
-uint8_t *heaps; // PE 0's, then PE 1's, as NVSHMEM's SYSMEM heap lies
-
-int barrier(void *) {
-    const uint32_t gen = __atomic_load_n(&shared->generation, __ATOMIC_ACQUIRE);
-    if (__atomic_add_fetch(&shared->arrived, 1, __ATOMIC_ACQ_REL) == 2) {
-        __atomic_store_n(&shared->arrived, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&shared->generation, gen + 1, __ATOMIC_RELEASE);
-        return 0;
-    }
-    for (uint64_t until = gic::globaltimer() + 60000000000u;
-         __atomic_load_n(&shared->generation, __ATOMIC_ACQUIRE) == gen; sched_yield())
-        if (gic::globaltimer() > until)
-            _exit(3);
-    return 0;
-}
-int allgather(void *arg, const void *mine, void *all, size_t bytes) {
-    memcpy(shared->exchange[*(int *)arg], mine, bytes);
-    barrier(arg);
-    for (int r = 0; r < 2; r++)
-        memcpy((char *)all + r * bytes, shared->exchange[r], bytes);
-    return barrier(arg);
-}
-
-class HostGpu final : public gic::Gpu { // "GPU memory" is malloc'ed
-  public:
-    ~HostGpu() override {
-        for (void *p : blocks_)
-            ::free(p);
-    }
-    int map(void *, size_t) override { return 0; }
-    int unmap(void *) override { return 0; }
-    int alloc(size_t bytes, void **p) override {
-        blocks_.push_back(*p = calloc(1, bytes));
-        return 0;
-    }
-    int free(void *) override { return 0; }
-    int upload(void *to, const void *from, size_t bytes) override { return memcpy(to, from, bytes), 0; }
-    int download(void *to, const void *from, size_t bytes) override { return memcpy(to, from, bytes), 0; }
-    int wait(const volatile uint32_t *, uint64_t) override { return 0; }
-
-  private:
-    std::vector<void *> blocks_;
-};
+bool host_rings; // the library's proxy thread rings what device code has announced
 
 // Posts one WQE of one block, announces it and waits for its completion as the device code does: by wqe_counter of the
 // one CQE.
 void post(nvshmemi_ibgda_device_qp_t *qp, uint16_t *next, const uint8_t *wqe, size_t bytes) {
     memcpy((uint8_t *)qp->tx_wq.wqe + (size_t)(*next % qp->tx_wq.nwqes) * 64, wqe, bytes);
     const uint16_t index = (*next)++;
-    __atomic_store_n(qp->tx_wq.dbrec, mlx5_be32(*next), __ATOMIC_RELEASE);
-    __atomic_store_n((uint64_t *)qp->tx_wq.bf, mlx5_doorbell_value(*next, qp->qpn), __ATOMIC_RELEASE);
+    if (host_rings) {
+        __atomic_store_n((uint64_t *)qp->tx_wq.bf, (uint64_t)*next, __ATOMIC_RELEASE);
+    } else {
+        __atomic_store_n(qp->tx_wq.dbrec, mlx5_be32(*next), __ATOMIC_RELEASE);
+        __atomic_store_n((uint64_t *)qp->tx_wq.bf, mlx5_doorbell_value(*next, qp->qpn), __ATOMIC_RELEASE);
+    }
     const auto *cqe = (const struct mlx5_cqe *)qp->tx_wq.cq->cqe;
     uint64_t until = gic::globaltimer() + 60000000000u;
     while (mlx5_be16(__atomic_load_n(&cqe->wqe_counter, __ATOMIC_ACQUIRE)) != index &&
-           gic::globaltimer() < until)
+           gic::globaltimer() < until) {
+        if (host_rings)
+            progress(nullptr); // as the library's proxy thread does
         sched_yield();
+    }
     CHECK(gic::globaltimer() < until, "no CQE for WQE %u", index);
 }
 
@@ -240,7 +176,8 @@ uint64_t fetch_add(nvshmemi_ibgda_device_state_t *state, uint16_t *next, uint64_
 
 void check_state(const nvshmemi_ibgda_device_state_t *state, uint32_t pe) {
     CHECK(state->num_rc_per_pe == 2 && state->num_requests_in_batch == 32 &&
-              state->num_devices_initialized == 1 && state->num_shared_dcis == 1 && !state->nic_buf_on_gpumem,
+              state->num_devices_initialized == 1 && state->num_shared_dcis == 1 &&
+              !state->nic_buf_on_gpumem && state->use_async_postsend == host_rings,
           "the state's knobs");
     const nvshmemi_ibgda_device_qp_t *rcs = state->globalmem.rcs;
     for (uint32_t i = 0; i < 2; i++) {
@@ -255,37 +192,10 @@ void check_state(const nvshmemi_ibgda_device_state_t *state, uint32_t pe) {
     CHECK(state->globalmem.dcis[0].qp_type == NVSHMEMI_IBGDA_DEVICE_QP_TYPE_DCI, "the DCI");
 }
 
-void check_counters() {
-    const struct gic_counter *list;
-    uint32_t n, seen = 0;
-    MUST(counters(&list, &n));
-    const struct {
-        const char *name;
-        uint64_t value;
-    } want[] = {{"wqes", 2}, {"wqe_write", 1},  {"wqe_atomic", 1},
-                {"cqes", 2}, {"error_cqes", 0}, {"payload_bytes", 72}};
-    for (uint32_t i = 0; i < n; i++)
-        for (const auto &w : want)
-            if (strcmp(list[i].name, w.name) == 0) {
-                CHECK(list[i].value == w.value, "%s is %llu", w.name, (unsigned long long)list[i].value);
-                seen++;
-            }
-    CHECK(seen == sizeof want / sizeof *want, "%u counters", seen);
-}
-
 int run_pe(int pe, const char *job_name) {
     const struct gic_comm comm = {&pe, allgather, barrier};
-    struct gic_open open = {};
-    open.struct_size = sizeof open;
-    open.rank = pe;
-    open.nranks = 2;
-    open.job = job_name;
-    open.device = "host";
-    open.nic = "soft";
-    const struct gic_kv nic[] = {{"watch", "dbr"}};
-    open.nic_config = nic;
-    open.nic_config_count = 1;
-    open.comm = &comm;
+    const std::vector<gic_kv> nic = {{"watch", "dbr"}};
+    const gic_open open = open_of(pe, job_name, &comm, nic);
     Transport *t = nullptr;
     CHECK(nvshmemt_init(&t, nullptr, nvshmem_abi::plugin_interface) != 0, "init before prepare()");
     MUST(prepare(&open));
@@ -293,12 +203,15 @@ int run_pe(int pe, const char *job_name) {
     job.fabric->gpu = std::make_unique<HostGpu>();
     CHECK(nvshmemt_init(&t, nullptr, 40000) != 0, "another interface");
     MUST(nvshmemt_init(&t, nullptr, nvshmem_abi::plugin_interface));
-    CHECK(t->n_devices == 1 && t->no_proxy && t->is_successfully_initialized &&
+    CHECK(t->n_devices == 1 && t->no_proxy != host_rings && t->is_successfully_initialized &&
               t->type == nvshmem_abi::TYPE_IBGDA,
           "what the library reads of the transport");
-    CHECK(!t->operations.fence && !t->operations.quiet && !t->operations.progress, "what it must not find");
-    CHECK(t->operations.rma(t, 1) != 0 && strstr(last_error(), "rma"), "rma: %s", last_error());
-    CHECK(t->operations.amo(t, 1) != 0 && strstr(last_error(), "amo"), "amo: %s", last_error());
+    CHECK(!t->operations.fence && !t->operations.quiet && !t->operations.progress == !host_rings,
+          "what it must not find");
+    CHECK(t->operations.rma(t, 1, {}, nullptr, nullptr, {}, 0) != 0 && strstr(last_error(), "rma"), "rma: %s",
+          last_error());
+    CHECK(t->operations.amo(t, 1, nullptr, {}, nullptr, {}, 0) != 0 && strstr(last_error(), "amo"), "amo: %s",
+          last_error());
     int reach = 0;
     CHECK(t->operations.can_reach_peer(&reach, nullptr, t) == 0 && reach == 0x380, "reach 0x%x", reach);
 
@@ -333,7 +246,12 @@ int run_pe(int pe, const char *job_name) {
         put(state.get(), &next, 256);
         CHECK(fetch_add(state.get(), &next, 512) == 7, "the old value");
         CHECK(error() == 0, "%s", last_error());
-        check_counters();
+        check_counters({{"wqes", 2},
+                        {"wqe_write", 1},
+                        {"wqe_atomic", 1},
+                        {"cqes", 2},
+                        {"error_cqes", 0},
+                        {"payload_bytes", 72}});
     }
     barrier(&pe);
     if (pe == 1) {
@@ -367,27 +285,6 @@ int run_pe(int pe, const char *job_name) {
     return failures;
 }
 
-int check_pair() {
-    void *mapped = mmap(nullptr, sizeof(Shared) + 2 * heap_bytes, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED)
-        return 1;
-    heaps = static_cast<uint8_t *>(mapped);
-    shared = reinterpret_cast<Shared *>(heaps + 2 * heap_bytes);
-    char name[64];
-    snprintf(name, sizeof name, "gic-test-nvshmem-%d", (int)getpid());
-    fflush(stdout);
-    const pid_t child = fork();
-    if (child == 0) {
-        const int bad = run_pe(1, name);
-        fflush(stdout);
-        _exit(bad != 0);
-    }
-    int bad = run_pe(0, name), status = 0;
-    waitpid(child, &status, 0);
-    return bad + (status != 0);
-}
-
 } // namespace
 
 int main() {
@@ -397,7 +294,11 @@ int main() {
     check_layouts();
     check_knobs();
     check_keys();
-    const int bad = failures + check_pair();
+    int bad = failures + check_pair(run_pe);
+    setenv("NVSHMEM_IBGDA_NIC_HANDLER", "cpu_host_memory", 1);
+    host_rings = true;
+    failures = 0;
+    bad += check_pair(run_pe);
     printf(bad ? "transport_test: %d failed\n" : "transport_test: ok\n", bad);
     fclose(nowhere);
     return bad != 0;
