@@ -382,6 +382,8 @@ int gpu_create(struct softnic *nic, const struct softnic_attr *attr) {
     int status = ops->open(attr->device, &g->dev);
     if (!status)
         status = tables_make(nic);
+    if (!status)
+        nic->shm->device = ops->identity(g->dev);
     return status ? status : warm_up(nic);
 }
 
@@ -523,16 +525,24 @@ void gpu_memory_free(struct softnic *nic, void *addr) {
     if (nic->gpu->broken != -ETIMEDOUT)
         nic->gpu->ops->free(nic->gpu->dev, addr);
 }
-int gpu_memory_share(struct softnic *nic, void *addr, uint8_t *handle, uint64_t *offset_p) {
-    return nic->gpu->ops->share(nic->gpu->dev, addr, handle, offset_p);
+static enum gpu_share how(uint32_t kind) { return kind == SHM_GPU_FD ? GPU_SHARE_FD : GPU_SHARE_IPC; }
+
+int gpu_memory_share(struct softnic *nic, void *addr, size_t bytes, struct shm_mem *area) {
+    enum gpu_share by = GPU_SHARE_IPC;
+    int status = nic->gpu->ops->share(nic->gpu->dev, addr, bytes, &by, area->handle, &area->offset);
+    area->kind = by == GPU_SHARE_FD ? SHM_GPU_FD : SHM_GPU_IPC;
+    return status;
 }
-uint8_t *gpu_memory_open(struct softnic *nic, const uint8_t *handle) {
+void gpu_memory_unshare(struct softnic *nic, const struct shm_mem *area) {
+    nic->gpu->ops->unshare(nic->gpu->dev, how(area->kind), area->handle);
+}
+uint8_t *gpu_memory_open(struct softnic *nic, const struct shm_mem *area) {
     void *base;
-    return nic->gpu->ops->open_shared(nic->gpu->dev, handle, &base) ? NULL : base;
+    return nic->gpu->ops->open_shared(nic->gpu->dev, how(area->kind), area->handle, &base) ? NULL : base;
 }
-void gpu_memory_close(struct softnic *nic, uint8_t *base) {
+void gpu_memory_close(struct softnic *nic, uint32_t kind, uint8_t *base) {
     if (nic->gpu->broken != -ETIMEDOUT)
-        nic->gpu->ops->close_shared(nic->gpu->dev, base);
+        nic->gpu->ops->close_shared(nic->gpu->dev, how(kind), base);
 }
 int gpu_host_map(struct softnic *nic, void *addr, size_t bytes) {
     return nic->gpu->ops->host_map(nic->gpu->dev, addr, bytes);

@@ -25,6 +25,9 @@ enum {
     GPU_HANDLE = 64, /* bytes of a CUDA IPC handle */
 };
 
+/* How memory of a device is handed to another process. FD: a process and a file descriptor that it keeps open. */
+enum gpu_share { GPU_SHARE_IPC, GPU_SHARE_FD };
+
 /* One slot of the key table, open addressing, linear; key 0: empty. Loaded by 16 bytes. */
 struct gpu_key {
     uint32_t key, node;
@@ -176,10 +179,15 @@ struct gpu_ops {
     int (*host_map)(struct gpu_dev *dev, void *addr, size_t bytes);
     int (*host_unmap)(struct gpu_dev *dev, void *addr);
     enum gpu_kind (*where)(struct gpu_dev *dev, const void *addr);
-    /* What another process opens to reach [addr...): handle, and addr's offset behind what it gets. */
-    int (*share)(struct gpu_dev *dev, void *addr, uint8_t handle[GPU_HANDLE], uint64_t *offset_p);
-    int (*open_shared)(struct gpu_dev *dev, const uint8_t handle[GPU_HANDLE], void **base_p);
-    int (*close_shared)(struct gpu_dev *dev, void *base);
+    uint64_t (*identity)(
+        struct gpu_dev *dev); /* the same number in every process that uses this device; never 0 */
+    /* What another process opens to reach [addr, addr + bytes): handle, and addr's offset behind what it gets. */
+    int (*share)(struct gpu_dev *dev, void *addr, size_t bytes, enum gpu_share *how_p,
+                 uint8_t handle[GPU_HANDLE], uint64_t *offset_p);
+    int (*unshare)(struct gpu_dev *dev, enum gpu_share how, const uint8_t handle[GPU_HANDLE]);
+    int (*open_shared)(struct gpu_dev *dev, enum gpu_share how, const uint8_t handle[GPU_HANDLE],
+                       void **base_p);
+    int (*close_shared)(struct gpu_dev *dev, enum gpu_share how, void *base);
     int (*reach)(struct gpu_dev *dev, const void *addr); /* memory of another device of this process */
     /* On the engine's stream, in order. */
     int (*upload)(struct gpu_dev *dev, void *to, const void *from, size_t bytes);

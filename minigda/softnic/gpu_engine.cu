@@ -1,10 +1,6 @@
 // The CUDA half of softnic's GPU engine: the kernel, and the device as gpu.c uses it.
 #include "gpu_kernel.cuh"
-
-#include <cuda.h>
-#include <cuda_runtime.h>
-#include <errno.h>
-#include <string.h>
+#include "gpu_share.cuh"
 
 #include <new>
 
@@ -152,33 +148,62 @@ gpu_kind dev_where(gpu_dev *dev, const void *addr) {
     }
 }
 
-int dev_share(gpu_dev *dev, void *addr, uint8_t handle[GPU_HANDLE], uint64_t *offset_p) {
+uint64_t dev_identity(gpu_dev *dev) {
+    cudaDeviceProp prop;
+    uint64_t id = 1;
+    if (cudaGetDeviceProperties(&prop, dev->device) == cudaSuccess)
+        memcpy(&id, prop.uuid.bytes + sizeof prop.uuid.bytes - sizeof id, sizeof id);
+    (void)cudaGetLastError();
+    return id | 1;
+}
+
+int dev_share(gpu_dev *dev, void *addr, size_t bytes, gpu_share *how_p, uint8_t handle[GPU_HANDLE],
+              uint64_t *offset_p) {
     On on(dev->device);
+    softnic_share::Range r;
+    if (int status = softnic_share::range_of(addr, &r))
+        return status;
+    *offset_p = (uint64_t)addr - r.base;
+    if (bytes > r.bytes - *offset_p)
+        return softnic_fail(
+            -EINVAL,
+            "GPU engine: %zu bytes at %p go beyond their allocation of %zu bytes at 0x%llx: share each "
+            "allocation by itself",
+            bytes, addr, r.bytes, (unsigned long long)r.base);
+    CUmemGenericAllocationHandle memory;
+    if (softnic_share::is_mapped(addr, &memory)) {
+        *how_p = GPU_SHARE_FD;
+        const int status = softnic_share::share_mapped(r, memory, handle);
+        softnic_share::driver().release(memory);
+        return status;
+    }
     static_assert(sizeof(cudaIpcMemHandle_t) == GPU_HANDLE, "a handle fits its place in the shared segment");
     cudaIpcMemHandle_t ipc;
-    TRY(cudaIpcGetMemHandle(&ipc, addr));
-    // The handle is the allocation's. The runtime does not tell where that begins.
-    void *get = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    TRY(cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &get, 3020, cudaEnableDefault, &found));
-    CUdeviceptr base = 0;
-    size_t size = 0;
-    auto range = reinterpret_cast<CUresult (*)(CUdeviceptr *, size_t *, CUdeviceptr)>(get);
-    if (found != cudaDriverEntryPointSuccess || range(&base, &size, (CUdeviceptr)addr) != CUDA_SUCCESS)
-        return softnic_fail(-EIO, "GPU engine: no allocation is known at %p", addr);
+    *how_p = GPU_SHARE_IPC;
+    TRY(cudaIpcGetMemHandle(&ipc, addr)); // the allocation's, whatever addr is in it
     memcpy(handle, &ipc, sizeof ipc);
-    *offset_p = (uint64_t)addr - base;
     return 0;
 }
-int dev_open_shared(gpu_dev *dev, const uint8_t handle[GPU_HANDLE], void **base_p) {
+int dev_unshare(gpu_dev *, gpu_share how, const uint8_t handle[GPU_HANDLE]) {
+    softnic_share::Descriptor d;
+    memcpy(&d, handle, sizeof d);
+    if (how == GPU_SHARE_FD)
+        close(d.fd);
+    return 0;
+}
+int dev_open_shared(gpu_dev *dev, gpu_share how, const uint8_t handle[GPU_HANDLE], void **base_p) {
     On on(dev->device);
+    if (how == GPU_SHARE_FD)
+        return softnic_share::open_mapped(handle, dev->device, base_p);
     cudaIpcMemHandle_t ipc;
     memcpy(&ipc, handle, sizeof ipc);
     TRY(cudaIpcOpenMemHandle(base_p, ipc, cudaIpcMemLazyEnablePeerAccess));
     return 0;
 }
-int dev_close_shared(gpu_dev *dev, void *base) {
+int dev_close_shared(gpu_dev *dev, gpu_share how, void *base) {
     On on(dev->device);
+    if (how == GPU_SHARE_FD)
+        return softnic_share::close_mapped(base);
     TRY(cudaIpcCloseMemHandle(base));
     return 0;
 }
@@ -188,6 +213,13 @@ int dev_reach(gpu_dev *dev, const void *addr) {
     TRY(cudaPointerGetAttributes(&attr, addr));
     if (attr.type != cudaMemoryTypeDevice || attr.device == dev->device)
         return 0;
+    CUmemGenericAllocationHandle memory;
+    if (softnic_share::is_mapped(addr, &memory)) { // which devices reach it is told range by range
+        softnic_share::driver().release(memory);
+        softnic_share::Range r;
+        const int status = softnic_share::range_of(addr, &r);
+        return status ? status : softnic_share::grant(r, dev->device);
+    }
     const cudaError_t e = cudaDeviceEnablePeerAccess(attr.device, 0);
     (void)cudaGetLastError();
     return e == cudaSuccess || e == cudaErrorPeerAccessAlreadyEnabled
@@ -226,10 +258,10 @@ int dev_done(gpu_dev *dev) {
     return e == cudaSuccess ? 1 : cuda_fail(e, "engine kernel");
 }
 
-const gpu_ops ops = {dev_open,        dev_close,        dev_alloc,      dev_free,        dev_pinned,
-                     dev_pinned_free, dev_host_map,     dev_host_unmap, dev_where,       dev_share,
-                     dev_open_shared, dev_close_shared, dev_reach,      dev_upload,      dev_download,
-                     dev_fill,        dev_launch,       dev_done,       sizeof(gpu_warp)};
+const gpu_ops ops = {
+    dev_open,       dev_close,  dev_alloc,    dev_free,  dev_pinned,  dev_pinned_free, dev_host_map,
+    dev_host_unmap, dev_where,  dev_identity, dev_share, dev_unshare, dev_open_shared, dev_close_shared,
+    dev_reach,      dev_upload, dev_download, dev_fill,  dev_launch,  dev_done,        sizeof(gpu_warp)};
 
 } // namespace
 

@@ -2,6 +2,7 @@
 // goes, another process is the peer. What each WQE does is the business of the tests that test_gpu.cc runs.
 #include "gpu_rig.cuh"
 
+#include <cuda.h>
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -202,6 +203,136 @@ void test_profile() {
     CHECK(landed(p, 100, 7));
 }
 
+// ---- on demand ----
+
+bool away(rig::Pair &p) { // it leaves; 10 s
+    for (int i = 0; i < 100000; i++) {
+        const uint64_t before = softnic_launches(p.nic[0]);
+        usleep(p.setup.idle_us + 2000);
+        // Beside the kernel this would not return.
+        if (cudaDeviceSynchronize() != cudaSuccess)
+            return false;
+        if (softnic_launches(p.nic[0]) == before)
+            return true;
+    }
+    return false;
+}
+
+// A program that knows nothing of the kernel: it posts, waits, allocates and frees.
+void test_demand() {
+    rig::Setup s;
+    s.qps = 4;
+    s.presence = SOFTNIC_DEMAND;
+    s.bell_on_host = true;
+    s.idle_us = 500;
+    rig::Pair p(s);
+    NIC(softnic_start(p.nic[0]));
+    CHECK(away(p) && softnic_launches(p.nic[0]) == 0);
+    uint32_t at = 0;
+    for (uint32_t lap = 0; lap < 30 && !failures; lap++, at += 50) {
+        const uint64_t launches = softnic_launches(p.nic[0]);
+        void *some;
+        CUDA(cudaMalloc(&some, 1 << 20));
+        CHECK(served(p, at, 50, 100 * lap));
+        CUDA(cudaFree(some)); // waits for the kernel
+        CUDA(cudaDeviceSynchronize());
+        CHECK(landed(p, 50, 100 * lap));
+        if (lap % 5 == 4) {
+            CHECK(away(p));
+            CHECK(p.counters().wqes == (lap + 1) * s.qps * 50);
+        } else if (lap % 5 == 2) {
+            usleep(s.idle_us + lap * 10); // about when it leaves
+        }
+        CHECK(softnic_launches(p.nic[0]) - launches <= 3);
+    }
+    CHECK(softnic_launches(p.nic[0]) >= 6);
+    // It stays.
+    NIC(softnic_stay(p.nic[0], 1));
+    const uint64_t launches = softnic_launches(p.nic[0]);
+    for (uint32_t lap = 0; lap < 5; lap++, at += 50) {
+        usleep(3 * s.idle_us);
+        CHECK(served(p, at, 50, 7 * lap));
+    }
+    CHECK(softnic_launches(p.nic[0]) == launches);
+    NIC(softnic_stay(p.nic[0], 0));
+    CHECK(away(p));
+    CHECK(softnic_engine_error(p.nic[0]) == 0);
+    // Memory that comes and goes meanwhile.
+    uint8_t *mem;
+    uint32_t key;
+    NIC(softnic_mem_alloc_gpu(p.nic[1], 65536, (void **)&mem));
+    NIC(softnic_mr_register(p.nic[1], mem, 65536, SOFTNIC_REMOTE_WRITE, &key));
+    NIC(softnic_peers_map(p.nic[0]));
+    for (auto &q : p.queues) {
+        q.rkey = key;
+        q.remote = (uint64_t)mem + (uint64_t)(&q - p.queues.data()) * 4096;
+    }
+    CUDA(cudaMemcpy(p.device_queues, p.queues.data(), sizeof(rig::Queue) * s.qps, cudaMemcpyHostToDevice));
+    CHECK(served(p, at, 50, 3));
+    CHECK(landed(p, 50, 3));
+    NIC(softnic_mr_deregister(p.nic[1], key));
+    NIC(softnic_mem_free(p.nic[1], mem));
+}
+
+// One block posts a word and tells the others, which fill the device, when it has arrived.
+__global__ void crowd(rig::Queue q, uint32_t index, uint32_t *told, uint32_t *bad) {
+    extern __shared__ uint8_t all[];
+    uint64_t start, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    all[threadIdx.x] = 1;
+    if (threadIdx.x)
+        return;
+    atomicAdd(told, 1u);
+    if (blockIdx.x == 0) {
+        while (*(volatile uint32_t *)told != gridDim.x) {
+            asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+            if (now - start > 5000000000ull)
+                *bad |= 1;
+            if (*bad)
+                break;
+        }
+        uint32_t cons = index;
+        rig::write(q, index, q.remote, true, index, 8, true);
+        rig::ring(q, index + 1);
+        if (!rig::wait(q, index + 1, &cons))
+            *bad |= 2;
+        __threadfence();
+        *(volatile uint32_t *)told = ~0u;
+    }
+    while (*(volatile uint32_t *)told != ~0u) {
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+        if (now - start > 15000000000ull) {
+            *bad |= 4;
+            break;
+        }
+    }
+}
+
+// A grid on every multiprocessor, with nearly all of its shared memory, and the kernel comes beside it.
+void test_crowd() {
+    rig::Setup s;
+    s.presence = SOFTNIC_DEMAND;
+    s.bell_on_host = true;
+    rig::Pair p(s);
+    int sms = 0;
+    uint32_t *told;
+    const int shared = 190 * 1024;
+    CUDA(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, s.device));
+    CUDA(cudaMalloc(&told, 4));
+    CUDA(cudaFuncSetAttribute(crowd, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+    NIC(softnic_start(p.nic[0]));
+    for (uint32_t lap = 0; lap < 3; lap++) {
+        CHECK(away(p));
+        CUDA(cudaMemset(told, 0, 4));
+        CUDA(cudaDeviceSynchronize());
+        uint32_t *bad = flag();
+        crowd<<<sms, 512, shared, p.stream>>>(p.queues[0], lap, told, bad);
+        CUDA(cudaGetLastError());
+        CHECK(p.finish() && *bad == 0);
+    }
+    cudaFree(told);
+}
+
 // What an engine cannot do it says.
 void test_refusals() {
     softnic *nic;
@@ -237,7 +368,16 @@ void test_refusals() {
     qp.dbrec = (uint8_t *)device + 128;
     NIC(softnic_qp_create(nic, &qp, &qpn));
     CHECK(softnic_mr_register(nic, plain, 4096, 0, &key) == -EFAULT);
+    CHECK(softnic_mem_share_gpu(nic, device, 1 << 30) == -EINVAL && strstr(softnic_error(), "allocation"));
+    CHECK(softnic_mem_share_gpu(nic, plain, 4096) < 0);
+    CHECK(softnic_stay(nic, 1) == -EINVAL);
     NIC(softnic_mr_register(nic, host, 4096, 0, &key));
+    softnic_destroy(nic);
+    a.presence = SOFTNIC_DEMAND;
+    NIC(softnic_create(&a, &nic));
+    NIC(softnic_cq_create(nic, &cq, &cqn));
+    softnic_qp_attr unseen{device, 16, (uint8_t *)device + 2048, (uint8_t *)device + 2112, cqn};
+    CHECK(softnic_qp_create(nic, &unseen, &qpn) == -EINVAL && strstr(softnic_error(), "not in host memory"));
     softnic_destroy(nic);
     cudaFreeHost(host);
     cudaFree(device);
@@ -277,9 +417,42 @@ __global__ void post_one(rig::Queue q, uint32_t index, uint64_t value, uint32_t 
         *bad = 1;
 }
 
+enum Memory { OWN, CALLERS, MAPPED };
+
+// Device memory of the kind that cuMemCreate gives, for a file descriptor.
+uint8_t *mapped(int device, size_t bytes) {
+    CUmemAllocationProp prop{};
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = device;
+    CUmemGenericAllocationHandle handle;
+    CUmemAccessDesc access{};
+    access.location = prop.location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    CUdeviceptr at = 0;
+    auto call = [](const char *name, auto *f) {
+        void *p = nullptr;
+        cudaDriverEntryPointQueryResult found;
+        CUDA(cudaGetDriverEntryPointByVersion(name, &p, 12000, cudaEnableDefault, &found));
+        return reinterpret_cast<decltype(f)>(p);
+    };
+    if (call("cuMemCreate", &cuMemCreate)(&handle, bytes, &prop, 0) != CUDA_SUCCESS ||
+        call("cuMemAddressReserve", &cuMemAddressReserve)(&at, bytes, 0, 0, 0) != CUDA_SUCCESS ||
+        call("cuMemMap", &cuMemMap)(at, bytes, 0, handle, 0) != CUDA_SUCCESS ||
+        call("cuMemSetAccess", &cuMemSetAccess)(at, bytes, &access, 1) != CUDA_SUCCESS) {
+        fprintf(stderr, "cuMemCreate and mapping failed\n");
+        exit(1);
+    }
+    CUDA(cudaMemset((void *)at, 0, bytes));
+    return (uint8_t *)at;
+}
+
 // Each writes a growing word into the other's device memory and waits for the other's.
-int rank_main(uint32_t me, const char *job, Meeting *m) {
+int rank_main(uint32_t me, const char *job, Meeting *m, Memory kind, bool demand) {
     softnic_attr a{};
+    a.presence = demand ? SOFTNIC_DEMAND : SOFTNIC_WINDOW;
+    a.idle_us = demand ? 300 : 0;
     a.job = job;
     a.node = me;
     a.nodes = 2;
@@ -288,17 +461,32 @@ int rank_main(uint32_t me, const char *job, Meeting *m) {
     softnic *nic;
     NIC(softnic_create(&a, &nic));
     uint8_t *mem, *queue;
-    NIC(softnic_mem_alloc_gpu(nic, 65536, (void **)&mem));
+    if (kind == OWN) {
+        NIC(softnic_mem_alloc_gpu(nic, 65536, (void **)&mem));
+    } else {
+        const size_t bytes = 2 << 20;
+        if (kind == CALLERS)
+            CUDA(cudaMalloc((void **)&mem, bytes));
+        else
+            mem = mapped(0, bytes);
+        CUDA(cudaMemset(mem, 0, bytes));
+        mem += 4096; // not where the allocation begins
+        NIC(softnic_mem_share_gpu(nic, mem, 65536));
+    }
     NIC(softnic_mr_register(nic, mem, 65536, SOFTNIC_LOCAL_WRITE | SOFTNIC_REMOTE_WRITE, &m->key[me]));
     m->mem[me] = (uint64_t)mem;
     __atomic_store_n(&m->ready[me], 1, __ATOMIC_RELEASE);
     CHECK(await(&m->ready[1 - me], 1));
+    NIC(softnic_peers_map(nic));
+    uint64_t *bell;
+    CUDA(cudaHostAlloc((void **)&bell, 64, cudaHostAllocMapped | cudaHostAllocPortable));
+    *bell = 0;
     CUDA(cudaMalloc(&queue, 65536));
     CUDA(cudaMemset(queue, 0, 65536));
     rig::Queue q{};
     q.sq = queue;
     q.dbr = (uint32_t *)(queue + 32768);
-    q.bell = (uint64_t *)(queue + 32768 + 128);
+    q.bell = demand ? bell : (uint64_t *)(queue + 32768 + 128);
     q.cqe = (mlx5_cqe *)(queue + 32768 + 256);
     q.depth = 64;
     q.rkey = m->key[1 - me];
@@ -319,6 +507,8 @@ int rank_main(uint32_t me, const char *job, Meeting *m) {
         post_one<<<1, 1, 0, stream>>>(q, lap, lap, bad);
         wait_word<<<1, 1, 0, stream>>>((const uint64_t *)(mem + 64), lap, bad);
         CUDA(cudaStreamSynchronize(stream));
+        if (demand && lap % 5 == 0)
+            CUDA(cudaDeviceSynchronize());
     }
     CHECK(*bad == 0);
     // One deregisters while the other's kernel runs; both are told to wait for that.
@@ -340,7 +530,7 @@ int rank_main(uint32_t me, const char *job, Meeting *m) {
 }
 
 // Before this process has a context of its own: it forks.
-void test_processes() {
+void two_processes(Memory kind, bool demand) {
     Meeting *m =
         (Meeting *)mmap(nullptr, sizeof *m, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     char job[64];
@@ -349,7 +539,7 @@ void test_processes() {
     for (uint32_t i = 0; i < 2; i++) {
         pid[i] = fork();
         if (pid[i] == 0)
-            _exit(rank_main(i, job, m));
+            _exit(rank_main(i, job, m, kind, demand));
     }
     for (pid_t one : pid) {
         int status = -1;
@@ -357,6 +547,12 @@ void test_processes() {
         CHECK(status == 0);
     }
     munmap(m, sizeof *m);
+}
+void test_processes() {
+    two_processes(OWN, false);
+    two_processes(CALLERS, false);
+    two_processes(MAPPED, false);
+    two_processes(MAPPED, true);
 }
 
 bool any_device() {
@@ -380,8 +576,9 @@ int main(int argc, char **argv) {
     const struct {
         const char *name;
         void (*run)();
-    } tests[] = {{"processes", test_processes}, {"hold", test_hold},       {"keys", test_keys},
-                 {"order", test_order},         {"profile", test_profile}, {"refusals", test_refusals}};
+    } tests[] = {{"processes", test_processes}, {"hold", test_hold},        {"keys", test_keys},
+                 {"order", test_order},         {"profile", test_profile},  {"demand", test_demand},
+                 {"crowd", test_crowd},         {"refusals", test_refusals}};
     for (const auto &t : tests) { // processes first: it forks, which a process with a context must not
         if (argc > 1 && strcmp(argv[1], t.name) != 0)
             continue;

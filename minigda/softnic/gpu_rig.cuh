@@ -99,6 +99,8 @@ struct Setup {
     size_t slice = 65536; // bytes of each QP, on both sides
     softnic_writes writes = SOFTNIC_WRITES_RUNS;
     softnic_profile profile = {};
+    softnic_presence presence = SOFTNIC_WINDOW;
+    uint32_t idle_us = 0;
 };
 
 // Two NICs of one process; node 0 posts to node 1.
@@ -120,6 +122,8 @@ class Pair {
             a.warps = s.warps;
             a.writes = s.writes;
             a.profile = s.profile;
+            a.presence = s.presence;
+            a.idle_us = s.idle_us;
             a.max_qps = s.qps + 1;
             NIC(softnic_create(&a, &nic[i]));
             NIC(softnic_mem_alloc_gpu(nic[i], s.slice * s.qps, (void **)&mem[i]));
@@ -137,7 +141,7 @@ class Pair {
         CUDA(cudaMemset(cq_, 0, lines));
         CUDA(cudaMemset(dbr_, 0, lines));
         if (s.bell_on_host)
-            CUDA(cudaHostAlloc((void **)&bell_, lines, cudaHostAllocMapped));
+            CUDA(cudaHostAlloc((void **)&bell_, lines, cudaHostAllocMapped | cudaHostAllocPortable));
         else
             CUDA(cudaMalloc(&bell_, lines));
         CUDA(cudaMemset(bell_, 0, lines));
@@ -160,6 +164,7 @@ class Pair {
             NIC(softnic_qp_connect(nic[0], q.qpn, 1, 0));
             queues.push_back(q);
         }
+        NIC(softnic_peers_map(nic[0]));
         CUDA(cudaMalloc(&device_queues, sizeof(Queue) * s.qps));
         CUDA(cudaMemcpy(device_queues, queues.data(), sizeof(Queue) * s.qps, cudaMemcpyHostToDevice));
         CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));

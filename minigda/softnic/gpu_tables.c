@@ -27,6 +27,8 @@ int gpu_table_down(struct gpu *g, const struct table *t, size_t bytes) {
     return bytes ? g->ops->download(g->dev, t->host, t->dev, bytes) : 0;
 }
 
+enum { GPU_KEYS_ROOM = 65536 };
+
 static uint64_t addr_of(const void *p) { return (uintptr_t)p; }
 
 static void qp_out(const struct softnic *nic, const struct qp *qp, struct gpu_qp *im, struct gpu_cold *cold) {
@@ -209,12 +211,13 @@ static uint32_t keys_of(struct softnic *nic, uint32_t node, int add) {
             enum gpu_kind kind = base ? g->ops->where(g->dev, base) : GPU_MEM_NONE;
             if (kind == GPU_MEM_NONE && mr.mem_slot != NO_MEM)
                 g->unmapped = key;
-            if (kind == GPU_MEM_OTHER)
-                g->ops->reach(g->dev, base);
+            if (kind == GPU_MEM_OTHER && g->ops->reach(g->dev, base) != 0)
+                g->unmapped = key;
             key_add(g, &(struct gpu_key){.key = key,
                                          .node = node,
                                          .access = mr.access,
-                                         .far = kind != GPU_MEM_OWN,
+                                         .far = kind != GPU_MEM_OWN ||
+                                                (!self && peer->shm->device != nic->shm->device),
                                          .va = mr.va,
                                          .len = mr.len,
                                          .base = kind == GPU_MEM_NONE ? 0 : addr_of(base)});
@@ -222,6 +225,15 @@ static uint32_t keys_of(struct softnic *nic, uint32_t node, int add) {
         count++;
     }
     return count;
+}
+
+/* At once what will do for good, up to a size: making it larger later frees device memory, which waits for kernels. */
+static size_t room_for(const struct softnic *nic, uint32_t slots) {
+    const size_t all = 2 * (size_t)nic->nodes * nic->max_mrs;
+    size_t room = slots;
+    while (room < all && room < GPU_KEYS_ROOM)
+        room *= 2;
+    return room;
 }
 
 int gpu_keys_build(struct softnic *nic) {
@@ -240,7 +252,7 @@ int gpu_keys_build(struct softnic *nic) {
         slots *= 2;
     if (slots * sizeof(struct gpu_key) > g->keys.bytes) {
         gpu_table_free(g, &g->keys);
-        int status = gpu_table_make(g, &g->keys, slots * sizeof(struct gpu_key));
+        int status = gpu_table_make(g, &g->keys, room_for(nic, slots) * sizeof(struct gpu_key));
         if (status)
             return status;
     }

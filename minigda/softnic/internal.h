@@ -40,14 +40,14 @@ struct shm_worker {
     uint8_t rsvd[56];
 };
 
-enum shm_kind { SHM_HOST, SHM_GPU };
+enum shm_kind { SHM_HOST, SHM_GPU_IPC, SHM_GPU_FD };
 
 struct shm_mem {
     uint64_t bytes;
     uint32_t id;        /* 0: free; never used twice */
     uint32_t kind;      /* enum shm_kind: a file of its own name, or device memory behind handle */
     uint64_t offset;    /* GPU: behind what the handle opens */
-    uint8_t handle[64]; /* GPU: cudaIpcMemHandle_t */
+    uint8_t handle[64]; /* GPU: as enum gpu_share has it */
 };
 
 /* `tag` is serial << 32 | key, 0 while the entry is unused; the rest does not change under one tag. */
@@ -64,7 +64,7 @@ struct shm_mr {
 };
 
 enum shm_state { SHM_READY = 0x59444552, SHM_GONE = 0x454e4f47 };
-#define SHM_MAGIC 0x32434e54464f53ull /* "SOFTNC2" */
+#define SHM_MAGIC 0x33434e54464f53ull /* "SOFTNC3" */
 
 struct shm_node {
     uint64_t magic;
@@ -77,7 +77,7 @@ struct shm_node {
     uint32_t rsvd;
     uint64_t generation; /* grows with every change of mems and mrs */
     uint64_t built_ns;   /* GPU engine: CLOCK_MONOTONIC before it read the keys it has; 0: CPU engine */
-    uint32_t rsvd2[2];
+    uint64_t device;     /* GPU engine: which one it is, for everybody; 0: CPU engine */
     struct shm_worker worker[MAX_WORKERS];
     struct shm_mem mems[MAX_MEMS];
     struct shm_mr mrs[];
@@ -94,6 +94,7 @@ struct mapping { /* of a peer's memory */
     uint64_t bytes;
     uint8_t *base;
     uint8_t *opened; /* GPU: what the handle gave; NULL: host memory */
+    uint32_t kind;   /* enum shm_kind */
 };
 
 struct attached { /* where a peer's SOFTNIC_PEER_MAPPED region is in this process */
@@ -337,9 +338,10 @@ int gpu_cq_init(struct softnic *nic, struct cq *cq);
 int gpu_mr_check(const struct softnic *nic, const void *addr, size_t bytes);
 int gpu_memory_alloc(struct softnic *nic, size_t bytes, void **addr_p);
 void gpu_memory_free(struct softnic *nic, void *addr);
-int gpu_memory_share(struct softnic *nic, void *addr, uint8_t *handle, uint64_t *offset_p);
-uint8_t *gpu_memory_open(struct softnic *nic, const uint8_t *handle);
-void gpu_memory_close(struct softnic *nic, uint8_t *base);
+int gpu_memory_share(struct softnic *nic, void *addr, size_t bytes, struct shm_mem *area);
+void gpu_memory_unshare(struct softnic *nic, const struct shm_mem *area);
+uint8_t *gpu_memory_open(struct softnic *nic, const struct shm_mem *area);
+void gpu_memory_close(struct softnic *nic, uint32_t kind, uint8_t *base);
 int gpu_host_map(struct softnic *nic, void *addr, size_t bytes);
 void gpu_host_unmap(struct softnic *nic, void *addr);
 

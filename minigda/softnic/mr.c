@@ -47,13 +47,13 @@ static int gpu_area(struct softnic *nic, uint8_t *addr, size_t bytes, int borrow
     uint32_t slot = free_area(nic);
     if (slot == MAX_MEMS)
         return softnic_fail(-ENOMEM, "share memory: all %d areas are in use", MAX_MEMS);
-    struct shm_mem area = {.bytes = bytes, .kind = SHM_GPU};
-    int status = gpu_memory_share(nic, addr, area.handle, &area.offset);
+    struct shm_mem area = {.bytes = bytes};
+    int status = gpu_memory_share(nic, addr, bytes, &area);
     if (status)
         return status;
     uint32_t id = ++nic->next_mem_id;
     nic->mems[slot] =
-        (struct mem){.addr = addr, .bytes = bytes, .id = id, .kind = SHM_GPU, .borrowed = borrowed};
+        (struct mem){.addr = addr, .bytes = bytes, .id = id, .kind = area.kind, .borrowed = borrowed};
     nic->shm->mems[slot] = area;
     __atomic_store_n(&nic->shm->mems[slot].id, id, __ATOMIC_RELEASE);
     return 0;

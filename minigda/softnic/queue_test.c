@@ -272,6 +272,43 @@ static void test_wait(uint64_t latency_ns) {
     rig_free(&r);
 }
 
+/* As NCCL's counters are made: a put with a CQE on one QP, and on its companion, connected to this node itself, a WAIT for
+ * that WQE's index and an add to a counter of this node. Zero-based regions. Both rings wrap several times. */
+static void test_companion(int collapsed) {
+    struct rig r = rig_make((struct softnic_attr){.clock = SOFTNIC_VIRTUAL, .watch = SOFTNIC_WATCH_DBR});
+    struct rig_qp *put = rig_qp_add(r.nic[0], 1, collapsed, 0),
+                  *companion = rig_qp_add(r.nic[0], 0, collapsed, 0);
+    const uint32_t zero = SOFTNIC_ZERO_BASED;
+    uint32_t here, there;
+    MUST(softnic_mr_register(r.nic[0], r.mem[0], RIG_BYTES, ALL_RIGHTS | zero, &here));
+    MUST(softnic_mr_register(r.nic[1], r.mem[1], RIG_BYTES, ALL_RIGHTS | zero, &there));
+    MUST(softnic_peers_map(r.nic[0]));
+    memset(r.mem[0] + 8192, 'p', 5000);
+    for (uint32_t i = 0; i < 40; i++) {
+        rig_write(put, (void *)(uintptr_t)(i * 16), there, (void *)(uintptr_t)(8192 + i), here, 1 + i * 100,
+                  8);
+        post_wait(companion, put->posted - 1, put->cqn);
+        rig_fetch_add(companion, (void *)(uintptr_t)64, here, 1, (void *)(uintptr_t)128, here, 8);
+        rig_ring(companion);
+        softnic_advance(r.nic[0], 0);
+        CHECK_EQ(r.mem[0][64], i); /* the put has not been announced */
+        rig_ring(put);
+        softnic_advance(r.nic[0], 0);
+        CHECK_EQ(r.mem[0][64], i + 1);
+        CHECK_EQ(r.mem[0][128], i);
+        CHECK_EQ(r.mem[1][i * 16], 'p');
+        CHECK_EQ(get16(rig_cqe(companion, collapsed ? 0 : i) + 60), companion->posted - 1);
+    }
+    struct softnic_counters n;
+    MUST(softnic_counters_get(r.nic[0], companion->qpn, &n));
+    CHECK_EQ(n.wqe_wait, 40);
+    CHECK_EQ(n.wqe_atomic, 40);
+    CHECK_EQ(n.error_cqes, 0);
+    bed_free(companion);
+    bed_free(put);
+    rig_free(&r);
+}
+
 /* Two QPs wait for each other for ever; a third goes on, and the NIC can be taken down. */
 static void test_wait_deadlock(void) {
     struct rig r = rig_virtual();
@@ -551,6 +588,8 @@ static void tests(void) {
     test_cq_overrun_stops();
     test_wait(0);
     test_wait(700);
+    test_companion(0);
+    test_companion(1);
     test_wait_deadlock();
     test_bell();
     test_shared_bell();

@@ -124,7 +124,8 @@ int shm_memory_create(struct softnic *nic, uint32_t id, size_t bytes, uint8_t **
 void shm_memory_destroy(struct softnic *nic, struct mem *mem) {
     char name[NAME_MAX_BYTES];
     memory_name(name, nic->job, nic->node, mem->id);
-    if (mem->kind == SHM_GPU) {
+    if (mem->kind != SHM_HOST) {
+        gpu_memory_unshare(nic, &nic->shm->mems[mem - nic->mems]);
         if (!mem->borrowed)
             gpu_memory_free(nic, mem->addr);
     } else {
@@ -171,7 +172,7 @@ int peer_open(struct softnic *nic, uint32_t node) {
 
 static void unmap(struct softnic *nic, struct mapping *map) {
     if (map->opened) {
-        gpu_memory_close(nic, map->opened);
+        gpu_memory_close(nic, map->kind, map->opened);
     } else {
         if (nic->gpu)
             gpu_host_unmap(nic, map->base);
@@ -265,9 +266,15 @@ static int map_gpu(struct softnic *nic, uint32_t node, struct mapping *map) {
     struct shm_mem mem = *theirs;
     if (!nic->gpu || __atomic_load_n(&theirs->id, __ATOMIC_ACQUIRE) != map->mem_id)
         return -EFAULT;
-    map->opened = gpu_memory_open(nic, mem.handle);
+    map->kind = mem.kind;
+    map->opened = gpu_memory_open(nic, &mem);
     if (!map->opened)
         return -EFAULT;
+    /* A file descriptor's number may be another file's once the memory was withdrawn. */
+    if (__atomic_load_n(&theirs->id, __ATOMIC_ACQUIRE) != map->mem_id) {
+        gpu_memory_close(nic, map->kind, map->opened);
+        return -EFAULT;
+    }
     map->base = map->opened + mem.offset;
     map->bytes = mem.bytes;
     return 0;
@@ -279,7 +286,7 @@ static struct mapping *map_memory(struct softnic *nic, uint32_t node, uint32_t m
         return NULL;
     *map = (struct mapping){.next = nic->peers[node].maps, .mem_slot = mem_slot, .mem_id = mem_id};
     const struct shm_mem *theirs = &nic->peers[node].shm->mems[mem_slot];
-    if ((theirs->kind == SHM_GPU ? map_gpu(nic, node, map) : map_host(nic, node, map)) != 0) {
+    if ((theirs->kind != SHM_HOST ? map_gpu(nic, node, map) : map_host(nic, node, map)) != 0) {
         free(map);
         return NULL;
     }

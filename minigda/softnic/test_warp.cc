@@ -172,11 +172,15 @@ gpu_kind dev_where(gpu_dev *, const void *addr) {
         above != host_memory.begin() && (uintptr_t)addr - std::prev(above)->first < std::prev(above)->second;
     return host ? GPU_MEM_HOST : GPU_MEM_OWN;
 }
-int dev_share(gpu_dev *, void *, uint8_t *, uint64_t *) { return softnic_fail(-ENOTSUP, "one process only"); }
-int dev_open_shared(gpu_dev *, const uint8_t *, void **) {
+uint64_t dev_identity(gpu_dev *) { return 1; }
+int dev_share(gpu_dev *, void *, size_t, gpu_share *, uint8_t *, uint64_t *) {
     return softnic_fail(-ENOTSUP, "one process only");
 }
-int dev_close_shared(gpu_dev *, void *) { return 0; }
+int dev_unshare(gpu_dev *, gpu_share, const uint8_t *) { return 0; }
+int dev_open_shared(gpu_dev *, gpu_share, const uint8_t *, void **) {
+    return softnic_fail(-ENOTSUP, "one process only");
+}
+int dev_close_shared(gpu_dev *, gpu_share, void *) { return 0; }
 int dev_reach(gpu_dev *, const void *) { return 0; }
 template <class F> int in_order(gpu_dev *dev, F f) {
     std::lock_guard<std::mutex> hold(dev->lock);
@@ -237,25 +241,13 @@ int dev_done(gpu_dev *dev) {
     return !dev->running;
 }
 
-const gpu_ops ops = {dev_open,
-                     dev_close,
-                     dev_alloc,
-                     dev_free,
-                     dev_alloc,
-                     dev_free,
-                     dev_map,
-                     dev_unmap,
-                     dev_where,
-                     dev_share,
-                     dev_open_shared,
-                     dev_close_shared,
-                     dev_reach,
-                     dev_copy,
-                     dev_copy,
-                     dev_fill,
-                     dev_launch,
-                     dev_done,
-                     sizeof(softnic_gpu::gpu_warp)};
+const gpu_ops ops = {dev_open,        dev_close,        dev_alloc,
+                     dev_free,        dev_alloc,        dev_free,
+                     dev_map,         dev_unmap,        dev_where,
+                     dev_identity,    dev_share,        dev_unshare,
+                     dev_open_shared, dev_close_shared, dev_reach,
+                     dev_copy,        dev_copy,         dev_fill,
+                     dev_launch,      dev_done,         sizeof(softnic_gpu::gpu_warp)};
 
 softnic_writes writes;
 bool cpu;
