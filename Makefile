@@ -35,7 +35,7 @@ bench_src := $(wildcard minigda/*_bench.cc minigda/*/*_bench.c miniproxy/*_bench
 tests := $(addprefix $(B)/test/,$(basename $(test_src)))
 benches := $(addprefix $(B)/bench/,$(basename $(bench_src)))
 
-.PHONY: all gic plugins with-cuda cuda-deps cuda no-nvshmem cuda-check dist run test test-c test-go bench fuzz lint fmt clean help FORCE
+.PHONY: all gic plugins with-cuda cuda-deps cuda no-nvshmem no-ncclgin cuda-check dist run test test-c test-go bench fuzz lint fmt clean help FORCE
 all: gic plugins with-cuda ## build build/gic and the backends' build/lib*.so; with a CUDA toolkit build/cuda/ too
 gic: $(B)/gic
 plugins: $(plugins)
@@ -249,11 +249,43 @@ $(nvshmem_transports): $(B)/cuda/nvshmem_transport.o $(B)/cuda/gpu.o $(gpu_engin
 	$(CXX) -shared -Wl,-z,defs -Wl,-soname,$(@F) -Wl,--version-script=backends/nvshmem/transport.map -o $@ $^ \
 		$(CUDA_LIBS) $(LDLIBS)
 
+# The ncclgin plugin (libncclgin.so) likewise; beside it lie the half that holds the kernels, compiled with NCCL's own headers,
+# and NCCL's plugin for softnic. Kernels and library must be of one version: the wheel's in .deps, or NCCL_HOME's.
+NCCL_HOME ?= $(firstword $(wildcard .deps/cuda/nvidia/nccl) \
+	$(shell python3 -c 'import nvidia.nccl as n; print(n.__path__[0])' 2>/dev/null))
+NCCL_INCLUDES = -isystem $(NCCL_HOME)/include -isystem $(CUDA_HOME)/include
+ncclgin_cuda := $(foreach p,1 2 3 4 5,$(B)/cuda/ncclgin_kernels-$(p).o)
+ncclgin_parts := $(B)/cuda/libncclgin.so $(B)/cuda/gic_ncclgin.so
+ncclgin_there := $(wildcard $(NCCL_HOME)/include/nccl_device.h)
+cuda: $(if $(ncclgin_there),$(ncclgin_parts),no-ncclgin)
+no-ncclgin:
+	@echo "without the ncclgin backend: it needs NCCL 2.28.9 with its headers (make cuda-deps, or set NCCL_HOME)"
+cuda-check: $(ncclgin_parts)
+define need_nccl
+$(need_nvcc)
+@[ -n "$(ncclgin_there)" ] || { echo "no NCCL with nccl_device.h: run make cuda-deps, or set NCCL_HOME"; exit 1; }
+endef
+$(B)/cuda/libncclgin.so: $(B)/cuda/ncclgin.o | backends/abi/exports.map
+	$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/abi/exports.map -o $@ $^ $(LDLIBS)
+$(B)/cuda/ncclgin.o: backends/ncclgin/ncclgin.cu
+	@mkdir -p $(@D)
+	$(CXX) $(ALL_CXXFLAGS) -DGIC_CUDA_PLUGIN $(DEPS) -x c++ -c $< -o $@
+$(B)/cuda/ncclgin_session.o: backends/ncclgin/session.cc
+	$(need_nccl)
+	$(CXX) $(ALL_CXXFLAGS) -DGIC_CUDA_PLUGIN $(NCCL_INCLUDES) $(DEPS) -c $< -o $@
+$(ncclgin_cuda): $(B)/cuda/ncclgin_kernels-%.o: backends/ncclgin/ncclgin_cuda.cu
+	$(need_nccl)
+	$(NVCC) $(NVCCFLAGS) -isystem $(NCCL_HOME)/include -DGIC_PART=$* -MMD -MF $@.d -c $< -o $@
+$(B)/cuda/gic_ncclgin.so: $(B)/cuda/ncclgin_session.o $(ncclgin_cuda) $(B)/cuda/gpu.o | backends/ncclgin/session.map
+	$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/ncclgin/session.map -o $@ $^ -L$(NCCL_HOME)/lib \
+		-l:libnccl.so.2 $(CUDA_LIBS) $(LDLIBS)
+
 # All that a GPU machine without Go, compiler and network needs.
 dist: $(B)/gic plugins cuda ## build build/dist/: gic and the plugins, stripped, to carry to a GPU machine
 	@rm -rf $(B)/dist && mkdir -p $(B)/dist
 	cp $(B)/gic $(plugins) $(B)/dist/
-	cp $(cuda_plugins) $(if $(nvshmem_there),$(nvshmem_parts)) $(softnic_gpu_programs) $(floor_gpu_benches) $(B)/dist/
+	cp $(cuda_plugins) $(if $(nvshmem_there),$(nvshmem_parts)) $(if $(ncclgin_there),$(ncclgin_parts) $(ncclgin_net)) \
+		$(softnic_gpu_programs) $(floor_gpu_benches) $(B)/dist/
 	strip $(B)/dist/*
 	@size=$$(du -sm $(B)/dist | cut -f1); [ $$size -lt 60 ] || { echo "$(B)/dist: $$size MiB, want below 60"; exit 1; }
 	@! ls $(B)/dist | grep -E '^lib(cud|nccl[.]|nvidia|nvshmem_)' || { echo "$(B)/dist holds an NVIDIA library"; exit 1; }

@@ -2,7 +2,7 @@
 //
 // How agents lie on the device: agent a is a warp of block a % blocks, and there is one block per multiprocessor
 // until every multiprocessor has one; a thread agent (lanes 1) has its warp to itself, the other 31 lanes leave
-// at once; an agent of more than 32 lanes is a block. So up to as many agents as multiprocessors each have one of their own (the paper's "SMs" column equals
+// at once, as do those that an agent of up to 31 lanes does not use; an agent of more than 32 lanes is a block. So up to as many agents as multiprocessors each have one of their own (the paper's "SMs" column equals
 // its agents), and more share them as warps, never as diverging threads of one warp.
 //
 // Which multiprocessor agent 0 has is the device's choice, or with Gpu::placement that of the caller: then there is a
@@ -86,8 +86,8 @@ namespace gic {
 // Blocks and threads for so many agents, all of which must be resident at once, as must those of the other ranks
 // that share the device: agents wait for one another.
 template <class K> int gpu_shape(Gpu &gpu, K kernel, uint32_t agents, uint32_t lanes, GpuShape *shape_p) {
-    if (lanes != 1 && (lanes % 32 != 0 || lanes > 1024))
-        return fail(-EINVAL, "%u lanes per agent: want 1, 32 or a multiple of it up to 1024", lanes);
+    if (lanes == 0 || lanes > 1024 || (lanes > 32 && lanes % 32 != 0))
+        return fail(-EINVAL, "%u lanes per agent: want at most 32, or a multiple of it up to 1024", lanes);
     GpuShape s{};
     s.blocks = lanes > 32 || agents < gpu.multiprocessors() ? agents : gpu.multiprocessors();
     s.threads = lanes > 32 ? lanes : 32 * ((agents + s.blocks - 1) / s.blocks);
