@@ -29,6 +29,8 @@ minigda_objs := $(minigda_src:%.cc=$(B)/obj/%.o) $(softnic_src:%.c=$(B)/obj/%.o)
 no_gpu := backends/abi/gpu_none
 miniproxy_objs := $(miniproxy_src:%.cc=$(B)/obj/%.o) $(minigda_objs)
 replay_objs := $(minigda_objs)
+deepep_objs := $(B)/obj/backends/deepep/python.o $(B)/obj/backends/deepep/source.o
+$(B)/obj/backends/deepep/source.o: $(wildcard backends/deepep/*.py)
 
 test_src := $(wildcard minigda/*_test.cc minigda/*/*_test.c miniproxy/*_test.cc workloads/*/*_test.cc backends/*/*_test.cc)
 bench_src := $(wildcard minigda/*_bench.cc minigda/*/*_bench.c miniproxy/*_bench.cc)
@@ -69,6 +71,10 @@ $(B)/san/%.o: %.cc
 	$(CXX) $(ALL_CXXFLAGS) $(SAN) $(DEPS) -c $< -o $@
 san_lib := $(miniproxy_src:%.cc=$(B)/san/%.o) $(minigda_src:%.cc=$(B)/san/%.o) $(softnic_src:%.c=$(B)/san/%.o) \
 	$(B)/san/$(no_gpu).o
+# NCCL's plugin for softnic, without its CUDA half, which its tests replace.
+ncclgin_net_src := $(filter-out %_cuda.cc %_test.cc,$(wildcard backends/ncclgin/net*.cc backends/ncclgin/gin*.cc))
+$(foreach t,gdaki proxy,$(B)/test/backends/ncclgin/gin_$(t)_test): $(ncclgin_net_src:%.cc=$(B)/san/%.o)
+$(B)/san/backends/ncclgin/table_test.o: ALL_CXXFLAGS += $(if $(ncclgin_there),$(NCCL_INCLUDES))
 $(tests): $(B)/test/%: $(B)/san/%.o $(san_lib)
 	@mkdir -p $(@D)
 	$(CXX) $(SAN) -o $@ $^ $(LDLIBS)
@@ -116,7 +122,9 @@ CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(NVCC))))
 CUDA_ARCHS ?= 90
 # Kernels compressed: a tenth of the size, and build/dist has to be carried.
 compress := $(if $(NVCC),$(shell $(NVCC) --help 2>/dev/null | grep -o -m1 -e '--compress-mode' | sed 's/$$/=size/'))
-NVCCFLAGS = -std=c++17 -O3 -I. $(compress) $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+# NVCC_OPT="-O3 -Ofc max" compiles the kernels in half the time, for a check of the sources; it is no build to measure.
+NVCC_OPT ?= -O3
+NVCCFLAGS = -std=c++17 $(NVCC_OPT) -I. $(compress) $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror,-fPIC,-fvisibility=hidden
 CUDA_LIBS = $(addprefix -L,$(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)) -l:libcudart_static.a
 ifneq ($(NVCC),)
@@ -280,12 +288,25 @@ $(B)/cuda/gic_ncclgin.so: $(B)/cuda/ncclgin_session.o $(ncclgin_cuda) $(B)/cuda/
 	$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/ncclgin/session.map -o $@ $^ -L$(NCCL_HOME)/lib \
 		-l:libnccl.so.2 $(CUDA_LIBS) $(LDLIBS)
 
+ncclgin_net := $(B)/cuda/gic_ncclgin_net.so
+cuda cuda-check: $(ncclgin_net)
+$(B)/cuda/ncclgin_gin_memory.o: backends/ncclgin/gin_memory_cuda.cc
+	$(need_nvcc)
+	$(CXX) $(ALL_CXXFLAGS) -isystem $(CUDA_HOME)/include $(DEPS) -c $< -o $@
+$(B)/cuda/ncclgin_gin_relay.o: backends/ncclgin/gin_relay.cu
+	$(need_nvcc)
+	$(NVCC) $(NVCCFLAGS) -MMD -MF $@.d -c $< -o $@
+$(ncclgin_net): $(ncclgin_net_src:%.cc=$(B)/obj/%.o) $(B)/cuda/ncclgin_gin_memory.o $(B)/cuda/ncclgin_gin_relay.o \
+		$(B)/cuda/gpu.o $(gpu_engine) $(minigda_objs) | backends/ncclgin/net.map
+	$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/ncclgin/net.map -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
+
 # All that a GPU machine without Go, compiler and network needs.
 dist: $(B)/gic plugins cuda ## build build/dist/: gic and the plugins, stripped, to carry to a GPU machine
 	@rm -rf $(B)/dist && mkdir -p $(B)/dist
 	cp $(B)/gic $(plugins) $(B)/dist/
 	cp $(cuda_plugins) $(if $(nvshmem_there),$(nvshmem_parts)) $(if $(ncclgin_there),$(ncclgin_parts) $(ncclgin_net)) \
 		$(softnic_gpu_programs) $(floor_gpu_benches) $(B)/dist/
+	cp $(ncclgin_net) $(B)/dist/
 	strip $(B)/dist/*
 	@size=$$(du -sm $(B)/dist | cut -f1); [ $$size -lt 60 ] || { echo "$(B)/dist: $$size MiB, want below 60"; exit 1; }
 	@! ls $(B)/dist | grep -E '^lib(cud|nccl[.]|nvidia|nvshmem_)' || { echo "$(B)/dist holds an NVIDIA library"; exit 1; }
