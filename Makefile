@@ -75,10 +75,6 @@ san_lib := $(miniproxy_src:%.cc=$(B)/san/%.o) $(minigda_src:%.cc=$(B)/san/%.o) $
 ncclgin_net_src := $(filter-out %_cuda.cc %_test.cc,$(wildcard backends/ncclgin/net*.cc backends/ncclgin/gin*.cc))
 $(foreach t,gdaki proxy,$(B)/test/backends/ncclgin/gin_$(t)_test): $(ncclgin_net_src:%.cc=$(B)/san/%.o)
 $(B)/san/backends/ncclgin/table_test.o: ALL_CXXFLAGS += $(if $(ncclgin_there),$(NCCL_INCLUDES))
-# NCCL's plugin for softnic, without its CUDA half, which its tests replace.
-ncclgin_net_src := $(filter-out %_cuda.cc %_test.cc,$(wildcard backends/ncclgin/net*.cc backends/ncclgin/gin*.cc))
-$(foreach t,gdaki proxy,$(B)/test/backends/ncclgin/gin_$(t)_test): $(ncclgin_net_src:%.cc=$(B)/san/%.o)
-$(B)/san/backends/ncclgin/table_test.o: ALL_CXXFLAGS += $(if $(ncclgin_there),$(NCCL_INCLUDES))
 $(tests): $(B)/test/%: $(B)/san/%.o $(san_lib)
 	@mkdir -p $(@D)
 	$(CXX) $(SAN) -o $@ $^ $(LDLIBS)
@@ -304,26 +300,12 @@ $(ncclgin_net): $(ncclgin_net_src:%.cc=$(B)/obj/%.o) $(B)/cuda/ncclgin_gin_memor
 		$(B)/cuda/gpu.o $(gpu_engine) $(minigda_objs) | backends/ncclgin/net.map
 	$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/ncclgin/net.map -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 
-ncclgin_net := $(B)/cuda/gic_ncclgin_net.so
-cuda cuda-check: $(ncclgin_net)
-$(B)/cuda/ncclgin_gin_memory.o: backends/ncclgin/gin_memory_cuda.cc
-	$(need_nvcc)
-	$(CXX) $(ALL_CXXFLAGS) -isystem $(CUDA_HOME)/include $(DEPS) -c $< -o $@
-$(B)/cuda/ncclgin_gin_relay.o: backends/ncclgin/gin_relay.cu
-	$(need_nvcc)
-	$(NVCC) $(NVCCFLAGS) -MMD -MF $@.d -c $< -o $@
-$(ncclgin_net): $(ncclgin_net_src:%.cc=$(B)/obj/%.o) $(B)/cuda/ncclgin_gin_memory.o $(B)/cuda/ncclgin_gin_relay.o \
-		$(B)/cuda/gpu.o $(gpu_engine) $(minigda_objs) | backends/ncclgin/net.map
-	$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/ncclgin/net.map -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
-
 # All that a GPU machine without Go, compiler and network needs.
 dist: $(B)/gic plugins cuda ## build build/dist/: gic and the plugins, stripped, to carry to a GPU machine
 	@rm -rf $(B)/dist && mkdir -p $(B)/dist
 	cp $(B)/gic $(plugins) $(B)/dist/
-	cp $(cuda_plugins) $(if $(nvshmem_there),$(nvshmem_parts)) $(if $(ncclgin_there),$(ncclgin_parts) $(ncclgin_net)) \
+	cp $(cuda_plugins) $(if $(nvshmem_there),$(nvshmem_parts)) $(if $(ncclgin_there),$(ncclgin_parts)) $(ncclgin_net) \
 		$(softnic_gpu_programs) $(floor_gpu_benches) $(B)/dist/
-	cp $(ncclgin_net) $(B)/dist/
-	cp $(ncclgin_net) $(B)/dist/
 	strip $(B)/dist/*
 	@size=$$(du -sm $(B)/dist | cut -f1); [ $$size -lt 60 ] || { echo "$(B)/dist: $$size MiB, want below 60"; exit 1; }
 	@! ls $(B)/dist | grep -E '^lib(cud|nccl[.]|nvidia|nvshmem_)' || { echo "$(B)/dist holds an NVIDIA library"; exit 1; }
