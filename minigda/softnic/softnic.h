@@ -55,8 +55,8 @@ enum softnic_engine { SOFTNIC_ENGINE_CPU, SOFTNIC_ENGINE_GPU };
  * the device returns some idle_us after the last request; softnic_stay() keeps the kernel there.
  * DEMAND wants watch = DBR and each QP's doorbell in host memory that the device can store to, on words of their own or
  * shared: a doorbell in device memory cannot be seen from here (-EINVAL). A queue that is announced by its record alone
- * is not looked at while the kernel is away. The device needs room for the kernel: one that occupies every
- * multiprocessor and waits for the NIC waits for ever, unless softnic_stay() came first. */
+ * is not looked at while the kernel is away. The device needs room for it: a grid that has blocks on every
+ * multiprocessor and waits for the NIC can wait for ever, unless softnic_stay() came first. */
 enum softnic_presence { SOFTNIC_WINDOW, SOFTNIC_DEMAND };
 
 /* GPU engine: what of a QP's order is kept between writes. Always: all earlier requests of the QP are visible with a
