@@ -138,6 +138,24 @@ type Job interface {
 	Summarize(results []RankResult) (Summary, error)
 }
 
+// Sweep is a Job that a point carries out several times, each time in a window filled anew and checked afterwards, and
+// differently placed. Ops are those of one run. Summarize gets each series of a rank as the runs gave it, one behind
+// the other.
+type Sweep interface {
+	Job
+	Runs() int
+	// RunAt gives the kernel's inputs of run i for a rank; Run is RunAt with i = 0.
+	RunAt(rank, i int) (backends.Run, error)
+}
+
+// Runs is how often a point carries out a job.
+func Runs(j Job) int {
+	if s, ok := j.(Sweep); ok {
+		return s.Runs()
+	}
+	return 1
+}
+
 // Workload is one kind of work.
 type Workload interface {
 	Name() string

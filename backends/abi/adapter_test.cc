@@ -150,6 +150,41 @@ void check_sharing() {
           "one process, one token");
 }
 
+gic::Placement placement(std::vector<gic_kv> args) {
+    gic_run run{};
+    run.workload = "w";
+    run.args = args.data();
+    run.arg_count = (uint32_t)args.size();
+    gic::Inputs in(&run);
+    return gic::Placement::of(in);
+}
+
+// Places go evenly over the multiprocessors, and each queue is met in all parts of the device.
+void check_places() {
+    uint32_t queue = 99;
+    const gic::Placement none = placement({});
+    CHECK(none.sm_of(132) == 0 && none.queue_of(4, &queue) == 0 && queue == 0 && !none.scan(), "no inputs");
+    const gic::Placement one = placement({{"placement", "7"}, {"queue", "3"}, {"places", "1"}});
+    CHECK(one.sm_of(132) == 7 && one.queue_of(4, &queue) == 0 && queue == 3, "one place");
+    CHECK(one.queue_of(3, &queue) == -ENOTSUP && gic::error_text() == "queue=3: there are 3 to a peer",
+          "\"%s\"", gic::error_text().c_str());
+    uint32_t met[8][4] = {}, last = 0;
+    for (int i = 0; i < 32; i++) {
+        const std::string at = std::to_string(i);
+        const gic::Placement p = placement({{"place", at.c_str()}, {"places", "32"}, {"placed", "1"}});
+        const uint32_t sm = p.sm_of(132);
+        CHECK(p.queue_of(8, &queue) == 0 && queue < 8 && sm > last && sm <= 132, "place %d: %u, %u", i, sm,
+              queue);
+        last = sm;
+        met[queue][(sm - 1) * 4 / 132]++;
+        const gic::Placement idle = placement({{"place", at.c_str()}, {"places", "32"}, {"placed", "0"}});
+        CHECK(idle.sm_of(132) == 0, "a rank that is not placed");
+    }
+    for (auto &q : met)
+        for (uint32_t n : q)
+            CHECK(n == 1, "a queue was met %u times in a quarter of the device", n);
+}
+
 } // namespace
 
 int main() {
@@ -158,5 +193,6 @@ int main() {
     check_launch();
     check_storage();
     check_sharing();
+    check_places();
     return failures != 0;
 }

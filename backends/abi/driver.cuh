@@ -165,6 +165,33 @@ class Arena {
     std::vector<void *> blocks_;
 };
 
+// Where a run puts its agents: inputs that a workload may have, all 0 without them.
+//   placement   multiprocessor of this rank's agent 0, from 1 (0: where the device puts it)
+//   queue       of agent 0 of every rank: its first queue pair, of those to a peer
+//   place, places, placed   run `place` of `places`, which go evenly over the multiprocessors (of the ranks that say
+//               placed=1), and from one to the next over the queues: with Q queues, each is met all over the device
+struct Placement {
+    uint32_t sm, queue, place, places, placed;
+
+    static Placement of(Inputs &in) {
+        Placement p{in.optional_u32("placement"), in.optional_u32("queue"), in.optional_u32("place"),
+                    in.optional_u32("places"), in.optional_u32("placed")};
+        return p;
+    }
+    bool scan() const { return places > 1; }
+    uint32_t sm_of(uint32_t multiprocessors) const {
+        return scan() && placed ? 1 + (uint32_t)((uint64_t)place * multiprocessors / places) : sm;
+    }
+    // The queue of agent 0, given how many there are to a peer. -ENOTSUP for one too many.
+    int queue_of(uint32_t queues, uint32_t *queue_p) const {
+        *queue_p = scan() ? place % queues : queue;
+        return *queue_p < queues ? 0 : fail(-ENOTSUP, "queue=%u: there are %u to a peer", queue, queues);
+    }
+};
+
+// An adapter says so of a handle whose agent 0 posts to queue choices.first_qp of choices.qps.
+template <class H> struct ChoosesQueue : std::false_type {};
+
 // Collects named series; owns the storage that gic_result points into until the next run.
 class Results {
   public:
@@ -313,16 +340,20 @@ int drive(H h, const struct gic_run *run, Results &results, P prepare, D done, G
         return fail(-ENOTSUP, "%s: threads=%u is not a positive multiple of the %u lanes of a warp", W::name,
                     in.threads, h.lanes);
     uint32_t agents = in.agents ? in.agents : in.threads / h.lanes;
-    // Which multiprocessor a workload's agent 0 is to run on, as Gpu::placement.
-    const uint32_t placement = in.optional_u32("placement");
+    const Placement at = Placement::of(in);
     if (int rc = in.check())
         return rc;
     if (gpu)
-        gpu->placement = placement;
-    else if (placement)
-        return fail(-ENOTSUP, "placement=%u: needs a CUDA device", placement);
+        gpu->placement = at.sm_of(gpu->multiprocessors()), gpu->placement_near = at.scan();
+    else if (at.sm)
+        return fail(-ENOTSUP, "placement=%u: needs a CUDA device", at.sm);
+    if (!ChoosesQueue<H>::value && at.queue)
+        return fail(-ENOTSUP, "queue=%u: here agents do not choose their queue", at.queue);
     if (int rc = prepare(agents, h))
         return rc;
+    if constexpr (ChoosesQueue<H>::value)
+        if (int rc = at.queue_of(h.choices.qps, &h.choices.first_qp))
+            return done(agents, h, rc);
     int rc;
     if (gpu) {
 #if defined(GIC_CUDA_PLUGIN)
@@ -351,6 +382,11 @@ int drive(H h, const struct gic_run *run, Results &results, P prepare, D done, G
             return rc;
 #endif
     W::finish(p, mem, results);
+    if (at.scan() && at.placed && gpu)
+        results.add("place_multiprocessor", "1", {(double)gpu->shape.multiprocessor});
+    if constexpr (ChoosesQueue<H>::value)
+        if (at.scan() && at.placed)
+            results.add("place_queue", "1", {(double)h.choices.first_qp});
     return 0;
 }
 template <class W, class H> int drive(const H &h, const struct gic_run *run, Results &results) {

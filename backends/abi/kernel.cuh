@@ -6,7 +6,8 @@
 // its agents), and more share them as warps, never as diverging threads of one warp.
 //
 // Which multiprocessor agent 0 has is the device's choice, or with Gpu::placement that of the caller: then there is a
-// block on every multiprocessor, and those that have agents are counted from the one that is asked for.
+// block on every multiprocessor, and those that have agents are counted from the one that is asked for. An engine of the
+// NIC may fill that one: then agent 0 runs elsewhere, which is refused unless Gpu::placement_near.
 #ifndef GIC_ABI_KERNEL_CUH
 #define GIC_ABI_KERNEL_CUH
 
@@ -143,7 +144,7 @@ int launch_agents(Gpu &gpu, const H &h, const typename W::Params &p, uint32_t ag
             worst = i;
     if (int rc = status[worst])
         return fail(rc, "device thread %u: %s", worst, status_text(rc));
-    if (gpu.placement && shape.multiprocessor != report.first)
+    if (gpu.placement && !gpu.placement_near && shape.multiprocessor != report.first)
         return fail(-ENOTSUP, "placement=%u: no block came to multiprocessor %u, agent 0 ran on %u",
                     gpu.placement, report.first, shape.multiprocessor);
     return OK;

@@ -203,6 +203,10 @@ template <class W, gda_order O, gda_sharing S> constexpr bool has_kernel_for() {
     }
 }
 
+} // namespace
+template <gda_order O, gda_sharing S> struct gic::ChoosesQueue<gda_handle<O, S>> : std::true_type {};
+namespace {
+
 // One workload on the handle type that the session's choices ask for.
 template <class W> struct OnHandle {
     struct gic_session *s;

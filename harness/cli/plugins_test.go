@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	gocmp "github.com/google/go-cmp/cmp"
+
 	"gic/backends"
 	"gic/harness/attribution"
 	"gic/harness/attribution/oracle"
@@ -376,6 +378,57 @@ func TestRanksInProcess(t *testing.T) {
 	status, stdout, stderr := gic(t, "run", "--ranks-in-process", "3", "--dry-run")
 	if want := "gic: --ranks-in-process 3 with 2 ranks; allowed: 1..2\n"; status != exitUsage || stdout != "" || stderr != want {
 		t.Errorf("status %d, stdout %q, stderr %q, want %q", status, stdout, stderr, want)
+	}
+}
+
+// A point over many places is one record of all of them: each checked, every queue met.
+func TestPlaces(t *testing.T) {
+	withPlugins(t)
+	dir := filepath.Join(t.TempDir(), "out")
+	status, _, stderr := gic(t, "run", "--repeat", "1", "--out", dir, "--device", "host", "--backend", "minigda:qps=3", "--backend", "miniproxy",
+		"--workload", "op:places=6,posts=32,rounds=2,iterations=5,warmup=2,timer_check=0", "--workload", "rate:places=6,messages=32",
+		"--workload", "rate:queue=2,messages=32", "--workload", "rate:queue=3,messages=32")
+	if status != exitOK {
+		t.Fatalf("status %d, stderr %s", status, stderr)
+	}
+	_, cases := readRunFile(t, dir)
+	if len(cases) != 8 {
+		t.Fatalf("%d records", len(cases))
+	}
+	for _, c := range cases {
+		name := c.Workload + " on " + c.Backend + " queue=" + c.Axes["queue"] + " places=" + c.Axes["places"]
+		used := int64(-1)
+		for _, k := range c.Counters {
+			if k.Name == "qps_used" {
+				used = int64(k.Value)
+			}
+		}
+		switch {
+		case c.Axes["queue"] == "3" || c.Axes["queue"] == "2" && c.Backend == "miniproxy":
+			want := map[string]string{"minigda": "queue=3: there are 3 to a peer", "miniproxy": "queue=" + c.Axes["queue"] + ": here agents do not choose their queue"}[c.Backend]
+			if c.Status != record.Skipped || c.Reason != want {
+				t.Errorf("%s: %s %q, want %q", name, c.Status, c.Reason, want)
+			}
+			continue
+		case c.Status != record.OK:
+			t.Errorf("%s: %s %s", name, c.Status, c.Reason)
+			continue
+		case c.Axes["places"] == "6":
+			if n := c.Metrics[0].N; n != 6 || len(c.Metrics[0].Samples) != 6 {
+				t.Errorf("%s: %d values of %s", name, n, c.Metrics[0].Name)
+			}
+		}
+		if c.Backend != "minigda" {
+			continue
+		}
+		var want any
+		queues := int64(2) // of both ranks
+		if c.Axes["places"] == "6" {
+			want, queues = []any{0., 1., 2., 0., 1., 2.}, 6
+		}
+		if d := gocmp.Diff(want, c.Facts["place_queue"]); d != "" || used != queues {
+			t.Errorf("%s: %d QPs used, want %d; queues (-want +got):\n%s", name, used, queues, d)
+		}
 	}
 }
 

@@ -212,7 +212,22 @@ func (ring) Prepare(p workloads.Point, ranks int, seed uint64) (workloads.Job, e
 	if err != nil {
 		return nil, err
 	}
-	return &ringJob{size, ranks, seed, p}, nil
+	j := &ringJob{size, ranks, seed, p}
+	if p["runs"] != "" {
+		return ringSweep{j}, nil
+	}
+	return j, nil
+}
+
+// The axis runs makes a sweep of the job.
+type ringSweep struct{ *ringJob }
+
+func (j ringSweep) Runs() int { return len(j.p["runs"]) }
+func (j ringSweep) RunAt(_, i int) (backends.Run, error) {
+	run, err := j.Run(0)
+	run.Args["axis.size"] = strconv.Itoa(j.size)
+	run.Args["axis.run"] = j.p["runs"][i : i+1]
+	return run, err
 }
 
 func (j *ringJob) WindowBytes() uint64 { return uint64(2 * j.size) }
@@ -277,7 +292,9 @@ func (j *ringJob) Simulate(windows []workloads.Memory) ([]workloads.RankResult, 
 func (j *ringJob) Summarize(rs []workloads.RankResult) (workloads.Summary, error) {
 	var m workloads.Metric
 	for _, r := range rs {
-		m.Samples = append(m.Samples, r.Get("t")[0]*1e-9)
+		for _, t := range r.Get("t") {
+			m.Samples = append(m.Samples, t*1e-9)
+		}
 	}
 	m.Name, m.Unit, m.Class, m.Headline = "put", "s", workloads.Time, true
 	sum := workloads.Summary{Metrics: []workloads.Metric{m}, Facts: map[string]any{"ring": j.size}}

@@ -54,11 +54,11 @@ func (p *processRun) merge(it item, results []*pointResult) *record.Case {
 	var ops workloads.Ops
 	err := guard(func() error {
 		for i := range results {
-			o := it.job.Ops(i)
+			o, times := it.job.Ops(i), uint64(workloads.Runs(it.job))
 			for k, n := range o.Count {
-				ops.Count[k] += n
+				ops.Count[k] += times * n
 			}
-			ops.PayloadBytes += o.PayloadBytes
+			ops.PayloadBytes += times * o.PayloadBytes
 		}
 		sum, err := it.job.Summarize(ranks)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -245,46 +246,46 @@ func (r *rank) close() {
 	}
 }
 
-// point measures one point. The barriers make the ranks start together, and keep each from checking its window
-// while a peer still writes to it.
+// point measures one point.
 func (r *rank) point(p workloads.Point) *pointResult {
 	res := &pointResult{}
 	r.moved, r.before = nil, nil
 	stage := ""
+	// step carries out a part of the point under its name.
+	step := func(name string, do func() error) error {
+		stage = name
+		r.stage(name)
+		if r.ctx.Err() != nil {
+			return context.Cause(r.ctx)
+		}
+		return do()
+	}
 	err := guard(func() error {
 		var job workloads.Job
-		var in backends.Run
 		var before, after []backends.Counter
 		var ports map[string]uint64
-		me := r.order.Rank
-		for _, step := range []struct {
-			name string
-			do   func() (err error)
-		}{
+		if err := steps(step, []named{
 			{"prepare", func() (err error) {
 				if job, err = r.work.Prepare(p, r.open.Ranks, r.open.Seed); err != nil {
 					return err
 				}
 				job = workloads.For(job, r.info.Caps)
-				in, err = job.Run(me)
-				return err
+				return nil
 			}},
-			{"fill", func() error { return job.Fill(me, r.session) }},
 			{"counters", func() (err error) {
 				ports = r.ports()
 				before, err = r.session.Counters()
 				return err
 			}},
-			{"collect", func() error {
-				// No garbage collection of this process may fall into the run.
-				runtime.GC()
-				debug.SetGCPercent(-1)
-				return nil
-			}},
-			{"sample", func() error { r.before = r.clocks(); return nil }},
-			{"barrier before run", func() error { return (*comm)(r).Barrier(r.ctx) }},
-			{"run", func() (err error) { res.Series, err = r.session.Run(in); return err }},
-			{"barrier after run", func() error { return (*comm)(r).Barrier(r.ctx) }},
+		}); err != nil {
+			return err
+		}
+		for i := range workloads.Runs(job) {
+			if err := r.once(step, job, i, res); err != nil {
+				return err
+			}
+		}
+		if err := steps(step, []named{
 			{"counters", func() (err error) {
 				r.moved = machine.CounterDelta(ports, r.ports())
 				after, err = r.session.Counters()
@@ -296,16 +297,8 @@ func (r *rank) point(p workloads.Point) *pointResult {
 				}
 				return err
 			}},
-			{"verify", func() (err error) { res.Verify, err = job.Verify(me, r.session); return err }},
-		} {
-			stage = step.name
-			r.stage(stage)
-			if err := r.ctx.Err(); err != nil {
-				return context.Cause(r.ctx)
-			}
-			if err := step.do(); err != nil {
-				return err
-			}
+		}); err != nil {
+			return err
 		}
 		var err error
 		res.Counters, err = subtract(after, before)
@@ -317,6 +310,78 @@ func (r *rank) point(p workloads.Point) *pointResult {
 	}
 	res.Host = r.sample()
 	return res
+}
+
+// named is a step with the name that a failure in it is reported under.
+type named struct {
+	name string
+	do   func() error
+}
+
+func steps(step func(string, func() error) error, list []named) error {
+	for _, s := range list {
+		if err := step(s.name, s.do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// once carries out run i of a job and checks what it did. The barriers make the ranks start together, and keep each from
+// checking its window while a peer still writes to it.
+func (r *rank) once(step func(string, func() error) error, job workloads.Job, i int, res *pointResult) error {
+	me := r.order.Rank
+	var in backends.Run
+	return steps(step, []named{
+		{"prepare", func() (err error) {
+			if s, ok := job.(workloads.Sweep); ok {
+				in, err = s.RunAt(me, i)
+			} else {
+				in, err = job.Run(me)
+			}
+			return err
+		}},
+		{"fill", func() error { return job.Fill(me, r.session) }},
+		{"collect", func() error {
+			// No garbage collection of this process may fall into the run.
+			runtime.GC()
+			debug.SetGCPercent(-1)
+			return nil
+		}},
+		{"sample", func() error {
+			if i == 0 {
+				r.before = r.clocks()
+			}
+			return nil
+		}},
+		{"barrier before run", func() error { return (*comm)(r).Barrier(r.ctx) }},
+		{"run", func() error {
+			series, err := r.session.Run(in)
+			res.add(series)
+			return err
+		}},
+		{"barrier after run", func() error { return (*comm)(r).Barrier(r.ctx) }},
+		{"verify", func() error {
+			v, err := job.Verify(me, r.session)
+			res.Verify.Checked += v.Checked
+			res.Verify.Wrong += v.Wrong
+			if res.Verify.First == "" {
+				res.Verify.First = v.First
+			}
+			return err
+		}},
+	})
+}
+
+// add puts a run's series behind those of the runs before it.
+func (p *pointResult) add(series []backends.Series) {
+	for _, s := range series {
+		if i := slices.IndexFunc(p.Series, func(x backends.Series) bool { return x.Name == s.Name }); i >= 0 {
+			p.Series[i].Values = append(slices.Clip(p.Series[i].Values), s.Values...)
+		} else {
+			p.Series = append(p.Series, s)
+		}
+	}
 }
 
 // gcPercent is Go's default.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"gic/backends"
 	"gic/harness/plan"
@@ -118,6 +119,33 @@ func TestOutersRunInPlannedOrderInFreshProcesses(t *testing.T) {
 	}
 	if got[0].ID != got[2].ID || got[0].ID == got[1].ID {
 		t.Errorf("ids do not name the case: %s %s %s", got[0].ID, got[1].ID, got[2].ID)
+	}
+}
+
+// The runs of a sweep are checked one by one, and are one record.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		config string
+		status record.Status
+		wrong  uint64
+	}{
+		{"", record.OK, 0},
+		{"fault=corrupt,fault_rank=1,fault_when=run:b", record.Unverified, 8},
+	} {
+		p := testPlan(2, tc.config)
+		p.Outers[0].Points = []workloads.Point{{"size": "8", "runs": "abc"}}
+		got, err := measure(t, t.Context(), p, Options{}, nil)
+		if err != nil || len(got) != 1 {
+			t.Fatalf("%s: %d records, %v", tc.config, len(got), err)
+		}
+		c := got[0]
+		if c.Status != tc.status || c.Verify.Checked != 2*3*8 || c.Verify.Wrong != tc.wrong || c.Messages != 6 || c.Expected["wqe_write"] != 6 {
+			t.Errorf("%s: %s %q, verify %+v, %d messages, expected %v", tc.config, c.Status, c.Reason, c.Verify, c.Messages, c.Expected)
+		}
+		if d := cmp.Diff([]float64{8e-9, 8e-9, 8e-9, 9e-9, 9e-9, 9e-9}, c.Metrics[0].Samples, cmpopts.EquateApprox(1e-6, 0)); d != "" {
+			t.Errorf("%s: samples (-want +got):\n%s", tc.config, d)
+		}
 	}
 }
 

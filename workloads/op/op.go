@@ -20,6 +20,7 @@ type Workload struct{}
 var (
 	_ workloads.Workload  = Workload{}
 	_ workloads.Simulator = (*job)(nil)
+	_ workloads.Sweep     = (*job)(nil)
 )
 
 // Name is "op".
@@ -33,7 +34,7 @@ func (Workload) Doc() string {
 // Method says what is timed.
 func (Workload) Method() string {
 	return `One device thread of rank 0 works on rank 1; other ranks only join the barriers at both ends.
-issue: a round is ` + "`posts`" + ` back-to-back operations, timed from before the first to after the last, divided by their number; the ring is flushed between rounds, outside the timed part. The value of a process run is the median over the rounds. posts must stay below the backend's queue depth, or the value includes waits for slots. For atomic it is an add without result.
+issue: a round is ` + "`posts`" + ` back-to-back operations, timed from before the first to after the last, divided by their number; the ring is flushed between rounds, outside the timed part. The value of a process run is the median over the rounds; with places=N there are N of them, one per place, and the process run's is their median. posts must stay below the backend's queue depth, or the value includes waits for slots. For atomic it is an add without result.
 put_completion (put, put_signal): per operation, from before the put until flush to rank 1 returns. completion (read, atomic): per operation, get and flush, or a fetch-and-add until its old value is here.
 rtt (put, put_signal): per operation, from before rank 0's message until rank 0 sees rank 1's answer of the same size, each stack with its own notification (put: notify; put_signal: a put with a signal behind it). one_way is rtt / 2, never a time across two clocks. Every 64 echoes both ranks flush, after the sample, so that no ring fills.
 All samples are taken by clock64 on the posting thread and converted with the tick rate that the loop itself measures against globaltimer. Warm-up operations come first in the same loop and are dropped.
@@ -64,7 +65,7 @@ func (Workload) Axes() []workloads.Axis {
 	key := func(name, value, allowed, help string) workloads.Axis {
 		return workloads.Axis{Key: backends.Key{Name: name, Default: value, Allowed: allowed, Help: help}}
 	}
-	return []workloads.Axis{
+	return append([]workloads.Axis{
 		key("op", "put", "put|put_signal|atomic|read", "operation"),
 		key("size", "8", "8..1048576", "payload bytes of one operation"),
 		key("iterations", "1000", "1..1000000", "operations per latency loop"),
@@ -72,9 +73,8 @@ func (Workload) Axes() []workloads.Axis {
 		key("posts", "256", "1..32768", "back-to-back operations per issue round; below the queue depth"),
 		key("rounds", "20", "1..10000", "issue rounds"),
 		key("responder_delay", "0", "0..1000000", "ns that rank 1 waits before it answers"),
-		key("placement", "0", "0..1024", "multiprocessor that the posting thread runs on, on a CUDA device, from 1; 0: where the device puts it"),
 		key("timer_check", "50", "0..100000", "echoes of the timer check; 0 leaves it out"),
-	}
+	}, workloads.PlacementAxes()...)
 }
 
 type job struct {
@@ -85,7 +85,7 @@ type job struct {
 	iterations, warmup      int
 	posts, rounds           int
 	delay, delayed          int
-	placement               int
+	placement               workloads.Placement
 	bytes                   uint64
 	barrier                 window.Words
 	request, reply, counter window.Words
@@ -114,11 +114,13 @@ func (Workload) Prepare(p workloads.Point, ranks int, seed uint64) (workloads.Jo
 		{"rounds", 1, 10000, &j.rounds},
 		{"responder_delay", 0, 1e6, &j.delay},
 		{"timer_check", 0, 1e5, &j.delayed},
-		{"placement", 0, 1024, &j.placement},
 	} {
 		if *a.value, err = p.Within(a.axis, a.low, a.high); err != nil {
 			return nil, fmt.Errorf("op: %w", err)
 		}
+	}
+	if err := j.placement.Parse(p); err != nil {
+		return nil, fmt.Errorf("op: %w", err)
 	}
 	if j.op == opAtomic && j.size != 8 {
 		return nil, fmt.Errorf("op: size=%s is not allowed with op=atomic: 8", p["size"])
@@ -168,18 +170,21 @@ func (j *job) Needs() backends.Caps {
 	return need
 }
 
-// Run gives the kernel's inputs; they are the same for every rank, but for the placement, which is the initiator's.
-func (j *job) Run(rank int) (backends.Run, error) {
+// Runs is the number of placements.
+func (j *job) Runs() int { return j.placement.Runs() }
+
+// Run gives the kernel's inputs at the first placement.
+func (j *job) Run(rank int) (backends.Run, error) { return j.RunAt(rank, 0) }
+
+// RunAt gives the kernel's inputs; they are the same for every rank, but for the placement, which is the initiator's.
+func (j *job) RunAt(rank, i int) (backends.Run, error) {
 	args := j.point.Args(j.seed)
-	placement := 0
-	if rank == 0 {
-		placement = j.placement
-	}
+	j.placement.Put(args, i, rank == 0)
 	for key, v := range map[string]uint64{
 		"op": uint64(j.op), "bytes": uint64(j.size),
 		"posts": uint64(j.posts), "rounds": uint64(j.rounds), "warm_rounds": warmRounds,
 		"iterations": uint64(j.iterations), "warmup": uint64(j.warmup), "delayed": uint64(j.delayed),
-		"placement": uint64(placement), "delay_ns": uint64(j.delay), "check_ns": uint64(math.Round(checkDelay * 1e9)),
+		"delay_ns": uint64(j.delay), "check_ns": uint64(math.Round(checkDelay * 1e9)),
 		"src": j.source.Offset, "dst": j.target.Offset, "stride": j.target.Stride, "slots": uint64(j.target.Count),
 		"barrier": j.barrier.Offset, "request": j.request.Offset, "reply": j.reply.Offset, "counter": j.counter.Offset,
 	} {
@@ -346,7 +351,7 @@ func (j *job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 	var err error
 	take := func(series string, n int) []float64 {
 		v := workloads.Seconds(results[0].Get(series))
-		if len(v) != n && err == nil {
+		if n *= j.Runs(); len(v) != n && err == nil {
 			err = fmt.Errorf("op: rank 0 gave %d values of %s, expected %d", len(v), series, n)
 		}
 		return v
@@ -365,7 +370,8 @@ func (j *job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 	if err != nil {
 		return s, err
 	}
-	metric("issue", []float64{workloads.Median(issue)}, true)
+	metric("issue", workloads.Medians(issue, j.Runs()), true)
+	j.placement.Facts(&s, results[0])
 	if !j.echoes() {
 		metric("completion", completion, true)
 	} else {

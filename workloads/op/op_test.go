@@ -3,7 +3,11 @@ package op
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"gic/backends"
 	"gic/workloads"
@@ -100,6 +104,38 @@ func TestPlacement(t *testing.T) {
 		}
 	}
 	worktest.Errors(t, Workload{}, 2, "placement=1025 is not allowed", "placement", "1025")
+}
+
+// With several places there is an issue time for each, and every operation's other samples.
+func TestPlaces(t *testing.T) {
+	job := worktest.Prepare(t, Workload{}, 2, small("op", "read", "places", "3", "rounds", "2", "iterations", "2")...).(workloads.Sweep)
+	results := make([]workloads.RankResult, 2)
+	results[0].Series = []backends.Series{
+		{Name: "issue", Unit: "ns", Values: []float64{100, 102, 150, 152, 90, 92}},
+		{Name: "completion", Unit: "ns", Values: []float64{1, 2, 3, 4, 5, 6}},
+		{Name: "place_multiprocessor", Unit: "1", Values: []float64{0, 44, 88}},
+		{Name: "place_queue", Unit: "1", Values: []float64{0, 1, 0}},
+	}
+	s, err := job.Summarize(results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near := cmpopts.EquateApprox(0, 1e-15)
+	if d := cmp.Diff([]float64{101e-9, 151e-9, 91e-9}, s.Metrics[0].Samples, near); d != "" || len(s.Metrics[1].Samples) != 6 {
+		t.Errorf("%+v (-want +got):\n%s", s.Metrics, d)
+	}
+	if d := cmp.Diff([]float64{0, 44, 88}, s.Facts["place_multiprocessor"]); d != "" {
+		t.Errorf("%v", s.Facts)
+	}
+	for i, want := range []string{"0", "1", "2"} {
+		if run, err := job.RunAt(0, i); err != nil || run.Args["place"] != want || run.Args["places"] != "3" {
+			t.Errorf("run %d: %v (%v)", i, run.Args, err)
+		}
+	}
+	results[0].Series[0].Values = results[0].Series[0].Values[:5]
+	if _, err := job.Summarize(results); err == nil || !strings.Contains(err.Error(), "rank 0 gave 5 values of issue, expected 6") {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestSummarize(t *testing.T) {

@@ -4,6 +4,7 @@ package stream
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"gic/backends"
@@ -27,14 +28,13 @@ func (l Limits) Axes() []workloads.Axis {
 	key := func(name, value, allowed, help string) workloads.Axis {
 		return workloads.Axis{Key: backends.Key{Name: name, Default: value, Allowed: allowed, Help: help}}
 	}
-	return []workloads.Axis{
+	return append([]workloads.Axis{
 		key("size", l.Size, "1..1048576", "payload bytes of one message"),
 		key("threads", "1", "1..65536", "device threads of a sending rank"),
 		key("messages", l.Messages, "1..10000000", "messages per thread, timed"),
 		key("warmup", l.Warmup, "0..10000000", "messages per thread before, not timed"),
-		key("placement", "0", "0..1024", "multiprocessor of the first thread on a CUDA device, from 1, the others on those behind it; 0: where the device puts them"),
 		key("pattern", "pair", "pair|all", "pair: each even rank sends to the next one; all: every rank to the next one"),
-	}
+	}, workloads.PlacementAxes()...)
 }
 
 // Job is a stream at one point.
@@ -44,7 +44,7 @@ type Job struct {
 	seed                            uint64
 	point                           workloads.Point
 	size, threads, messages, warmup int
-	placement                       int
+	placement                       workloads.Placement
 	slots                           int // per thread
 	all                             bool
 	bytes                           uint64
@@ -55,6 +55,7 @@ type Job struct {
 var (
 	_ workloads.Job       = (*Job)(nil)
 	_ workloads.Simulator = (*Job)(nil)
+	_ workloads.Sweep     = (*Job)(nil)
 )
 
 // Prepare makes the job of a point.
@@ -89,13 +90,15 @@ func (j *Job) parse() error {
 		{"threads", 1, 65536, &j.threads},
 		{"messages", 1, 1e7, &j.messages},
 		{"warmup", 0, 1e7, &j.warmup},
-		{"placement", 0, 1024, &j.placement},
 	} {
 		v, err := p.Within(a.axis, a.low, a.high)
 		if err != nil {
 			return err
 		}
 		*a.value = v
+	}
+	if err := j.placement.Parse(p); err != nil {
+		return err
 	}
 	pattern, err := p.OneOf("pattern", "pair", "all")
 	j.all = pattern == 1
@@ -125,13 +128,20 @@ func (j *Job) Needs() backends.Caps {
 	return backends.CapPut | backends.CapQuiet | backends.CapSignal | backends.CapWait
 }
 
-// Run gives the kernel's inputs.
-func (j *Job) Run(rank int) (backends.Run, error) {
+// Runs is the number of placements.
+func (j *Job) Runs() int { return j.placement.Runs() }
+
+// Run gives the kernel's inputs at the first placement.
+func (j *Job) Run(rank int) (backends.Run, error) { return j.RunAt(rank, 0) }
+
+// RunAt gives the kernel's inputs.
+func (j *Job) RunAt(rank, i int) (backends.Run, error) {
 	args := j.point.Args(j.seed)
 	peer, sends := j.peer(rank)
-	args["sends"], args["placement"] = "0", "0"
+	j.placement.Put(args, i, sends)
+	args["sends"] = "0"
 	if sends {
-		args["sends"], args["placement"] = "1", strconv.Itoa(j.placement)
+		args["sends"] = "1"
 	}
 	for key, v := range map[string]uint64{
 		"peer": uint64(peer), "threads": uint64(j.threads), "bytes": uint64(j.size),
@@ -212,22 +222,30 @@ func (j *Job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 	if len(results) != j.ranks {
 		return s, fmt.Errorf("%s: %d results for %d ranks", j.limits.Workload, len(results), j.ranks)
 	}
-	var sum, slowest, posting float64
+	n := j.Runs()
+	sum, slowest, posting := make([]float64, n), make([]float64, n), make([]float64, n)
 	senders, posters := 0, 0
 	for rank, r := range results {
 		if _, sends := j.peer(rank); !sends {
 			continue
 		}
-		elapsed := workloads.Seconds(r.Get("elapsed"))
-		if len(elapsed) != 1 || elapsed[0] <= 0 {
+		elapsed, posted := workloads.Seconds(r.Get("elapsed")), workloads.Seconds(r.Get("posted"))
+		if len(elapsed) != n || slices.Min(elapsed) <= 0 {
 			return s, fmt.Errorf("%s: rank %d gave no elapsed time", j.limits.Workload, rank)
 		}
-		senders++
-		sum += float64(j.threads) * float64(j.messages) * j.limits.PerMessage(j.size) / elapsed[0]
-		slowest = max(slowest, elapsed[0])
-		if posted := workloads.Seconds(r.Get("posted")); len(posted) == 1 && posted[0] > 0 {
+		messages := float64(j.threads) * float64(j.messages)
+		for i, t := range elapsed {
+			sum[i] += messages * j.limits.PerMessage(j.size) / t
+			slowest[i] = max(slowest[i], t)
+		}
+		if senders++; senders == 1 {
+			j.placement.Facts(&s, r)
+		}
+		if len(posted) == n && slices.Min(posted) > 0 {
 			posters++
-			posting += float64(j.threads) * float64(j.messages) / posted[0]
+			for i, t := range posted {
+				posting[i] += messages / t
+			}
 		}
 	}
 	s.Facts["senders"] = senders
@@ -235,13 +253,13 @@ func (j *Job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 		s.Facts["clock_hz"] = hz
 	}
 	s.Metrics = []workloads.Metric{
-		{Name: j.limits.Metric, Unit: j.limits.Unit, Class: j.limits.Class, Samples: []float64{sum}, Headline: true},
-		{Name: "time", Unit: "s", Class: workloads.Time, Samples: []float64{slowest}},
+		{Name: j.limits.Metric, Unit: j.limits.Unit, Class: j.limits.Class, Samples: sum, Headline: true},
+		{Name: "time", Unit: "s", Class: workloads.Time, Samples: slowest},
 	}
 	if posters == senders && senders > 0 {
 		// Until the last post has returned, completion left out: what the submission path alone takes.
 		s.Metrics = append(s.Metrics, workloads.Metric{Name: "posting_rate", Unit: "msg/s", Class: workloads.Rate,
-			Samples: []float64{posting}})
+			Samples: posting})
 	}
 	return s, nil
 }
