@@ -50,9 +50,12 @@ int main() {
         {"soft", {{"path", "ibrc"}, {"level", "inlined"}}, {}, 0, ""},
         {"soft", {{"handler", "host"}, {"level", "internal"}}, {}, 0, ""},
         {"mlx5_0", {{"path", "ibrc"}}, {}, 0, ""}, // which the probe looks for
-        {"mlx5_0", {{"handler", "host"}}, {}, 0, ""},
+        {"mlx5_0", {{"handler", "host"}, {"transport", "vendor"}}, {}, 0, ""},
+        {"soft", {{"transport", "own"}}, {}, 0, ""},
         // What a machine or a build could give one day is a skipped row.
         {"none", {{"path", "ibrc"}}, {}, -ENOTSUP, "path=ibrc needs a NIC"},
+        {"soft", {{"transport", "vendor"}}, {}, -ENOTSUP, "transport=vendor drives a real ConnectX"},
+        {"mlx5_0", {{"transport", "own"}}, {}, -ENOTSUP, "transport=own is for the software NIC"},
         {"none", {{"path", "ibgda"}}, {}, -ENOTSUP, "path=ibgda needs a NIC"},
         {"soft", {{"path", "p2p"}}, {}, -ENOTSUP, "path=p2p uses no NIC"},
         {"mlx5_0", {{"path", "p2p"}}, {}, -ENOTSUP, "path=p2p uses no NIC"},

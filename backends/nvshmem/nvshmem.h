@@ -20,6 +20,10 @@ const struct gic_key keys[] = {
      "what moves the bytes: IBGDA's queues, the proxy channel, or loads and stores at the peer's memory; "
      "auto: "
      "p2p with nic=none, else ibgda"},
+    {"transport", "auto", "auto|own|vendor",
+     "the library's host half for a NIC: the one of this repository, over the software NIC, or the library's "
+     "own, "
+     "untouched, over a real one; auto: what the NIC is"},
     {"handler", "gpu", "gpu|host",
      "who stores to the doorbell of path=ibgda: the device thread, or the library's proxy thread for it "
      "(IBGDA_NIC_HANDLER)"},
@@ -105,6 +109,12 @@ inline int check_keys(const struct gic_open *open) {
         return gic::fail(-ENOTSUP, "path=%s needs a NIC: --nic soft", c.text("path"));
     if (!nic && !no_nic(open))
         return gic::fail(-ENOTSUP, "path=p2p uses no NIC: --nic none");
+    const uint32_t transport = c.choice("transport");
+    if (transport == 2 && (soft(open) || no_nic(open)))
+        return gic::fail(-ENOTSUP,
+                         "transport=vendor drives a real ConnectX: --nic DEV on a machine that has one");
+    if (transport == 1 && !soft(open))
+        return gic::fail(-ENOTSUP, "transport=own is for the software NIC: want --nic soft");
     if (int rc = soft(open) ? check_soft(c, open) : 0)
         return rc;
     const uint32_t depth = c.u32("depth");

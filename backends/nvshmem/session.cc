@@ -410,10 +410,10 @@ template <class W> struct OnLevel {
     }
     // What nvshmem_cuda.cu has: the library's code is compiled into the kernels that time it.
     template <nvshmem_level L> static constexpr bool built() {
-        constexpr bool caller = std::is_same_v<W, caller_workload>,
-                       timed = std::is_same_v<W, op_workload> || std::is_same_v<W, rate_workload> ||
-                               std::is_same_v<W, goodput_workload> || std::is_same_v<W, conform_workload>;
-        return timed || (caller && L == nvshmem_level::INLINED);
+        constexpr bool inlined = L == nvshmem_level::INLINED;
+        return std::is_same_v<W, op_workload> || std::is_same_v<W, rate_workload> ||
+               std::is_same_v<W, goodput_workload> ||
+               (inlined ? std::is_same_v<W, caller_workload> : std::is_same_v<W, conform_workload>);
     }
     template <nvshmem_level L> int go_if_built() const {
         if constexpr (built<L>())
