@@ -242,22 +242,13 @@ func likePose(candidates []*Row, w *Row, poses []Pose) []*Row {
 	return like
 }
 
-// plainFloor are the choices of a floor that is only that, for runs whose header does not tell the defaults.
-var plainFloor = map[string]map[string]string{
-	"minigda":   {"order": "auto", "sharing": "exclusive", "scope": "qp", "batch": "1", "inline": "auto"},
-	"miniproxy": {"handoff": "tuned", "ring_mode": "private", "payload": "ordered", "inline": "auto", "batch": "16", "counter": "host"},
-}
-
-// PlainFloor is what attribution takes as a floor's default choices where a run does not tell them, by key; nil for
-// other backends. A copy.
-func PlainFloor(backend string) map[string]string { return maps.Clone(plainFloor[backend]) }
-
-// defaults are the values of a backend's keys where nothing was asked.
+// defaults are the values of a backend's keys where nothing was asked, as the run's header tells them; nil where it does
+// not: then no choice is taken for one.
 func (r *Run) defaults(backend string) map[string]string {
-	if r.Header != nil && r.Header.Defaults[backend] != nil {
-		return r.Header.Defaults[backend]
+	if r.Header == nil {
+		return nil
 	}
-	return plainFloor[backend]
+	return r.Header.Defaults[backend]
 }
 
 // base is the default of a key, with auto replaced by what it became.

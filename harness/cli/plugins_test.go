@@ -14,7 +14,6 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"gic/backends"
-	"gic/harness/attribution"
 	"gic/harness/attribution/oracle"
 	"gic/harness/plan"
 	"gic/harness/record"
@@ -122,20 +121,11 @@ func TestSuites(t *testing.T) {
 	}
 }
 
-// What attribution and the oracle believe of the floors' defaults is what the plugins declare.
+// What the oracle believes of the floors' defaults is what the plugins declare.
 func TestFloorDefaultsAreThoseOfTheFloors(t *testing.T) {
 	cat := fullCatalog(t)
 	for _, floor := range []string{"minigda", "miniproxy"} {
 		declared := plan.Defaults(cat.infos[floor].Keys)
-		plain := attribution.PlainFloor(floor)
-		if len(plain) == 0 {
-			t.Errorf("attribution knows no default of %s", floor)
-		}
-		for k, v := range plain {
-			if declared[k] != v {
-				t.Errorf("attribution: %s of %s is %q, the plugin says %q", k, floor, v, declared[k])
-			}
-		}
 		checked := 0
 		for k, v := range (oracle.Conditions{"backend": floor}).WithDefaults() {
 			want, is := declared[k]
@@ -356,6 +346,9 @@ func TestRanksInProcess(t *testing.T) {
 	header, cases := readRunFile(t, dir)
 	if header.RanksInProcess != 2 {
 		t.Errorf("the header says ranks_in_process=%d", header.RanksInProcess)
+	}
+	if header.Defaults["minigda"]["sharing"] != "exclusive" || header.AxisDefaults["op"]["places"] != "1" || header.AxisDefaults["rate"] != nil {
+		t.Errorf("the header's defaults: %v, %v", header.Defaults, header.AxisDefaults)
 	}
 	ok := 0
 	for _, c := range cases {

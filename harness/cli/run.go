@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"gic/backends"
 	"gic/harness/plan"
 	"gic/harness/record"
 	"gic/harness/report"
@@ -239,6 +240,7 @@ func create(ctx context.Context, r *runFlags, args []string, cluster *run.Cluste
 	s.header = record.Header{ID: id, Time: now, Gic: Version(), Command: append([]string{"gic", "run"}, args...),
 		Suite: p.Suite, Seed: p.Seed, Ranks: p.Ranks, RanksInProcess: p.InProcess, Repeat: p.Repeat, Cases: p.Records(), Launch: "local",
 		Host: readMachine(), Env: recordedEnv(os.Environ())}
+	s.header.Defaults, s.header.AxisDefaults = defaultsOf(p, cat)
 	if cluster != nil {
 		s.header.Launch, s.header.Hosts = cluster.Kind(), cluster.Hosts()
 	}
@@ -253,6 +255,27 @@ func create(ctx context.Context, r *runFlags, args []string, cluster *run.Cluste
 		return nil, err
 	}
 	return s, nil
+}
+
+// defaultsOf tells what the keys of a plan's backends, as far as they are known here, and the axes of its workloads are
+// when nobody sets them.
+func defaultsOf(p *plan.Plan, cat *catalog) (keys, axes map[string]map[string]string) {
+	keys, axes = map[string]map[string]string{}, map[string]map[string]string{}
+	works := workloadMap()
+	for i := range p.Outers {
+		o := &p.Outers[i]
+		if info := cat.infos[o.Backend]; info != nil && keys[o.Backend] == nil {
+			keys[o.Backend] = plan.Defaults(info.Keys)
+		}
+		if w := works[o.Workload]; w != nil && axes[o.Workload] == nil {
+			var list []backends.Key
+			for _, a := range w.Axes() {
+				list = append(list, a.Key)
+			}
+			axes[o.Workload] = plan.Defaults(list)
+		}
+	}
+	return keys, axes
 }
 
 // runID is unique per run and sorts by time.

@@ -170,6 +170,7 @@ func Compare(old, new *Set, o Options) (*Result, error) {
 	if !(o.Alpha > 0 && o.Alpha < 1) {
 		return nil, fmt.Errorf("alpha %v is not between 0 and 1", o.Alpha)
 	}
+	told := slices.Concat(old.complete(new), new.complete(old))
 	if err := checkKeys(old, new, &o); err != nil {
 		return nil, err
 	}
@@ -202,6 +203,7 @@ func Compare(old, new *Set, o Options) (*Result, error) {
 	r.fill(p)
 	r.judge()
 	r.collectNotes(allowed)
+	r.completionNotes(told)
 	for _, u := range hints {
 		r.Hints = append(r.Hints, fmt.Sprintf("%s of the cases without a partner differ in %s only (%s in OLD, %s in NEW): --across %s pairs them",
 			fmt.Sprint(u.Cases), u.Key, values(u.Old), values(u.New), u.Key))

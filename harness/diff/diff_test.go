@@ -17,6 +17,36 @@ import (
 	"gic/workloads"
 )
 
+// An axis that has another value than its default is another case; a key that no header tells pairs nothing.
+func TestOnlyDefaultsAreTaken(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		defaults map[string]map[string]string
+		value    string
+		paired   int
+	}{
+		{"the default", map[string]map[string]string{"op": {"places": "1"}}, "1", 3},
+		{"another value", map[string]map[string]string{"op": {"places": "1"}}, "8", 0},
+		{"of another workload", map[string]map[string]string{"rate": {"places": "1"}}, "1", 0},
+		{"nobody says", nil, "1", 0},
+	} {
+		dir := t.TempDir()
+		a, b := newSynth("one", 1), newSynth("two", 2)
+		b.header = func(h *record.Header) { h.AxisDefaults = tc.defaults }
+		b.change = func(c *record.Case) bool { c.Axes["places"] = tc.value; return true }
+		old, new := a.write(t, filepath.Join(dir, "a")), b.write(t, filepath.Join(dir, "b"))
+		for i, sides := range [][2]string{{old, new}, {new, old}} { // whichever is the older one
+			r, err := Compare(load(t, "OLD", sides[0]), load(t, "NEW", sides[1]), Options{Alpha: 0.05})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Paired != tc.paired {
+				t.Errorf("%s, order %d: %d pairs, want %d", tc.name, i, r.Paired, tc.paired)
+			}
+		}
+	}
+}
+
 // scenario is one change of NEW against OLD and what the diff must make of it.
 type scenario struct {
 	name    string
@@ -68,6 +98,15 @@ func loss(v float64) func(*testing.T, *record.Case) bool {
 
 var scenarios = []scenario{
 	{name: "the same", verdict: Unclear},
+	{name: "axes and keys that came later", verdict: Unclear, note: "default",
+		new: func(_ *testing.T, c *record.Case) bool {
+			c.Axes["places"], c.Config["agent"] = "1", "auto"
+			return true
+		},
+		header: func(h *record.Header) {
+			h.AxisDefaults = map[string]map[string]string{"op": {"op": "put", "size": "64", "places": "1"}}
+			h.Defaults = map[string]map[string]string{"minigda": {"qps": "1", "batch": "1", "agent": "auto"}}
+		}},
 	{name: "a counter grows", new: set("doorbells", 1000), exit: 1, verdict: Worse, cause: "doorbells_per_message"},
 	{name: "a counter grows by one", new: set("cqes", 1001), exit: 1, verdict: Worse, cause: "cqes_per_message"},
 	{name: "a counter grows on three process runs", new: set("wqes", 1001), repeat: 3, exit: 1, verdict: Worse, cause: "wqes_per_message"},

@@ -33,6 +33,8 @@ type Set struct {
 	files  []string
 	intern map[string]string
 	repeat int // process runs of a case that are likely to come
+	// defaults of axes and keys as the headers tell them, by "workload.NAME" or "backend.NAME" and key.
+	defaults map[string]map[string]string
 	// What process runs are cut from: many small slices at once.
 	floats []float64
 	uints  []uint64
@@ -201,6 +203,8 @@ func (s *Set) addRun(h *record.Header) int32 {
 			return int32(i)
 		}
 	}
+	s.learnDefaults("workload.", h.AxisDefaults)
+	s.learnDefaults("backend.", h.Defaults)
 	s.runs = append(s.runs, &runInfo{id: h.ID, gic: h.Gic, time: h.Time, state: machineState(h), env: h.Env, kernel: h.Host.Kernel, imported: h.Imported})
 	return int32(len(s.runs) - 1)
 }

@@ -50,6 +50,20 @@ func Identity(c *Case) ([]KeyValue, string) {
 	return kv, hash(kv)
 }
 
+// Complete adds keys that a case lacks to those of Identity, each at its place, and gives the ID that it has with them.
+func Complete(keys, more []KeyValue) ([]KeyValue, string) {
+	keys = slices.Clone(keys)
+	for _, kv := range more {
+		group, _, _ := strings.Cut(kv.Key, ".")
+		at := slices.IndexFunc(keys, func(k KeyValue) bool { return k.Key == group }) + 1
+		for at < len(keys) && strings.HasPrefix(keys[at].Key, group+".") && keys[at].Key < kv.Key {
+			at++
+		}
+		keys = slices.Insert(keys, at, kv)
+	}
+	return keys, hash(keys)
+}
+
 func hash(keys []KeyValue) string {
 	text := make([]byte, 0, 1024)
 	for _, kv := range keys {

@@ -26,6 +26,24 @@ func TestFlatten(t *testing.T) {
 	}
 }
 
+// A case that is told in full has the ID of one that was recorded so.
+func TestComplete(t *testing.T) {
+	full := &Case{
+		Workload: "op", Axes: map[string]string{"a": "1", "op": "put", "placement": "0", "z": "9"},
+		Backend: "minigda", Config: map[string]string{"agent": "auto", "qps": "1"}, NIC: "soft",
+		NICConfig: map[string]string{"engine": "cpu"}, Device: "host", Ranks: 2,
+	}
+	less := *full
+	less.Axes, less.Config = map[string]string{"op": "put"}, map[string]string{}
+	keys, id := Identity(&less)
+	want, wantID := Identity(full)
+	more := []KeyValue{{"workload.z", "9"}, {"backend.qps", "1"}, {"workload.a", "1"}, {"backend.agent", "auto"}, {"workload.placement", "0"}}
+	got, gotID := Complete(keys, more)
+	if diff := cmp.Diff(want, got); diff != "" || gotID != wantID || gotID == id {
+		t.Errorf("id %s, want %s (-want +got):\n%s", gotID, wantID, diff)
+	}
+}
+
 // The ID must not move between versions, or old and new runs of one case would no longer pair.
 func TestCaseIDIsStable(t *testing.T) {
 	c := testCase(rand.New(rand.NewPCG(1, 1)), 0)

@@ -49,6 +49,9 @@ type Header struct {
 	Env            map[string]string `json:"env,omitempty"`   // by allow-list
 	// Defaults of the backends' keys, by backend, so that a report need not show what was left alone.
 	Defaults map[string]map[string]string `json:"defaults,omitempty"`
+	// AxisDefaults are those of the workloads' axes, by workload. A case of an older run that lacks an axis or a key is
+	// the one that has its default here: what is added later is added so.
+	AxisDefaults map[string]map[string]string `json:"axis_defaults,omitempty"`
 	// Imported names the files that the cases were taken from. Nothing of such a run was measured by gic.
 	Imported []Import `json:"imported,omitempty"`
 }
