@@ -73,7 +73,7 @@ san_lib := $(miniproxy_src:%.cc=$(B)/san/%.o) $(minigda_src:%.cc=$(B)/san/%.o) $
 	$(B)/san/$(no_gpu).o
 # NCCL's plugin for softnic, without its CUDA half, which its tests replace.
 ncclgin_net_src := $(filter-out %_cuda.cc %_test.cc,$(wildcard backends/ncclgin/net*.cc backends/ncclgin/gin*.cc))
-$(foreach t,gdaki proxy,$(B)/test/backends/ncclgin/gin_$(t)_test): $(ncclgin_net_src:%.cc=$(B)/san/%.o)
+$(foreach t,gdaki proxy group,$(B)/test/backends/ncclgin/gin_$(t)_test): $(ncclgin_net_src:%.cc=$(B)/san/%.o)
 $(B)/san/backends/ncclgin/table_test.o: ALL_CXXFLAGS += $(if $(ncclgin_there),$(NCCL_INCLUDES))
 $(tests): $(B)/test/%: $(B)/san/%.o $(san_lib)
 	@mkdir -p $(@D)
