@@ -39,6 +39,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     using base::behind_;
     using base::brink_;
     using base::c_;
+    using base::edge_;
     using base::fit_;
     using base::h_;
     using base::peer_;
@@ -51,11 +52,8 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
 
     GIC_DEVICE int put(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
         if constexpr (gda_exclusive(S) && !gda_lanes(S))
-            if (GDA_LIKELY(short_way(peer, src, bytes))) {
-                write_short(c_.next, dst, src, bytes);
-                advance(1);
+            if (GDA_LIKELY(put_short(peer, dst, src, bytes)))
                 return gic::OK;
-            }
         int status = lead(peer, [&] {
             return post(put_blocks(bytes), 1, [&](uint32_t at) {
                 const uint32_t flags = this->flags_of(at);
@@ -90,9 +88,8 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
         if (bytes == 0 || bytes > 8 || (bytes & (bytes - 1)))
             return gic::ERR_INVAL;
         if constexpr (gda_exclusive(S) && !gda_lanes(S))
-            if (bytes == 8 && t_.by_value &&
-                GDA_LIKELY((peer == peer_) & (base::bare | (c_.next != brink_)))) {
-                write_short(c_.next, dst, gda_value(value));
+            if (bytes == 8 && t_.by_value && GDA_LIKELY(open_to(peer))) {
+                write_short(true, c_.next, dst, gda_value(value));
                 advance(1);
                 return gic::OK;
             }
@@ -202,6 +199,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     GIC_DEVICE void gpu_visible() { gic::fence_acq_rel<gic::Scope::system>(); }
 
     GIC_DEVICE int ring() {
+        this->settle();
         if (peer_ != base::nobody)
             if (int s = together([&] { return this->ring_own(); }))
                 return s;
@@ -290,33 +288,46 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
 
     // --- the short way: see refit() ------------------------------------------------------------------------
 
-    // Puts of this size have been seen to fit one block, by value or by pointer.
+    // Puts of this size have been seen to be one block: by pointer, or in a group also by value.
     GIC_DEVICE void fit(uint32_t bytes) {
         if constexpr (gda_exclusive(S))
-            fit_ = bytes > h_.choices.inline_max || (bytes == 8 && t_.by_value) ? bytes : 0;
+            fit_ = bytes > h_.choices.inline_max || (base::group && bytes == 8 && t_.by_value) ? bytes : 0;
     }
-    GIC_DEVICE bool short_way(uint32_t peer, uint64_t src, uint32_t bytes) const {
-        if constexpr (base::bare)
-            return peer == peer_;
-        const uint32_t odd = (peer ^ peer_) | (bytes ^ fit_) | ((uint32_t)src & 7);
-        return (odd == 0) & (c_.next != brink_);
+    GIC_DEVICE bool open_to(uint32_t peer) const {
+        return (peer == peer_) & (base::bare | (c_.next != edge_));
     }
-    GIC_DEVICE void write_short(uint32_t at, uint64_t dst, uint64_t src, uint32_t bytes) const {
+    // By pointer, the stores before anything branches; then by value. False: it has to go the long way.
+    GIC_DEVICE bool put_short(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
         const uint8_t *from = t_.window + src;
-        gda_segment payload = gda_data(bytes, t_.lkey_word, (uint64_t)(uintptr_t)from);
-        if (bytes == 8 && t_.by_value)
-            payload = gda_value(*(const uint64_t *)from);
-        write_short(at, dst, payload);
+        const bool open = open_to(peer), last = c_.next + 1 == edge_;
+        const bool points = open & (base::bare ? !t_.by_value : (bytes == fit_) & (bytes != 0));
+        write_short(points, c_.next, dst, gda_data(bytes, t_.lkey_word, (uint64_t)(uintptr_t)from));
+        if (!GDA_LIKELY(points)) {
+            if (!(open & (bytes == 8) & (t_.by_value != 0) & ((src & 7) == 0)))
+                return false;
+            write_short(true, c_.next, dst, gda_value(*(const uint64_t *)from));
+        }
+        if constexpr (base::counted) {
+            c_.next++;
+            if (last)
+                this->reach();
+        } else {
+            advance(1);
+        }
+        return true;
     }
-    GIC_DEVICE void write_short(uint32_t at, uint64_t dst, gda_segment payload) const {
+    GIC_DEVICE void write_short(bool go, uint32_t at, uint64_t dst, gda_segment payload) const {
         const gda_place q = this->place();
-        gda_segment *seg = q.at(at);
-        seg[0] = gda_ctrl(q, at, MLX5_OP_RDMA_WRITE, 3, gda_flags(MLX5_CTRL_CQ_UPDATE));
-        seg[1] = gda_raddr(q, dst);
-        seg[2] = payload;
+        gda_store_if(go, q.at(at), gda_ctrl(q, at, MLX5_OP_RDMA_WRITE, 3, gda_flags(MLX5_CTRL_CQ_UPDATE)),
+                     gda_raddr(q, dst), payload);
     }
     GIC_DEVICE void advance(uint32_t wqes) {
         c_.next += wqes;
+        if constexpr (base::counted) {
+            if (c_.next == edge_)
+                this->reach();
+            return;
+        }
         bool full;
         if constexpr (base::bare) {
             full = (c_.next & (h_.choices.batch - 1)) < wqes;
@@ -439,8 +450,12 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
         for (uint32_t i = gic::lane_first(self_); i < n; i += gic::lane_step(self_)) {
             const gic::Message m = message(i);
             const uint32_t at = c_.next + i, flags = gda_flags(MLX5_CTRL_CQ_UPDATE);
-            if (GDA_LIKELY(((m.bytes ^ fit_) | ((uint32_t)m.src & 7)) == 0)) {
-                write_short(at, m.dst, m.src, m.bytes);
+            if (GDA_LIKELY(((m.bytes ^ fit_) | ((uint32_t)m.src & 7)) == 0 && m.bytes != 0)) {
+                const uint8_t *from = t_.window + m.src;
+                gda_segment payload = gda_data(m.bytes, t_.lkey_word, (uint64_t)(uintptr_t)from);
+                if (m.bytes == 8 && t_.by_value)
+                    payload = gda_value(*(const uint64_t *)from);
+                write_short(true, at, m.dst, payload);
             } else if (m.bytes <= GDA_PUT_MAX) {
                 write_put(at, flags, m.dst, m.src, m.bytes);
                 fit(m.bytes);

@@ -50,9 +50,10 @@ Place place(bool host) {
 
 template <gda_order O, gda_sharing S>
 __global__ void post(const __grid_constant__ gda_handle<O, S> h, uint32_t sm, uint64_t *ticks, int *status) {
-    if (elsewhere(sm, ticks) || threadIdx.x >= h.lanes)
+    if (elsewhere(sm, ticks) || threadIdx.x >= (gda_lanes(S) ? 32 : 1))
         return;
-    const gic::Self self{0, 1, threadIdx.x, h.lanes};
+    constexpr uint32_t lanes = gda_lanes(S) ? 32 : 1; // a parameter would be loaded again for every post
+    const gic::Self self{0, 1, threadIdx.x, lanes};
     gda_agent<O, S> agent(h, self);
     int s = gic::OK;
     GIC_ROLLED
@@ -61,11 +62,11 @@ __global__ void post(const __grid_constant__ gda_handle<O, S> h, uint32_t sm, ui
         uint64_t at = 0;
         const uint64_t from = gic::clock64();
         GIC_ROLLED
-        for (uint32_t i = 0; i < n && s == gic::OK; i += h.lanes) {
-            s = agent.put_each(0, h.lanes, [&](uint32_t lane) {
+        for (uint32_t i = 0; i < n && s == gic::OK; i += lanes) {
+            s = agent.put_each(0, lanes, [&](uint32_t lane) {
                 return gic::Message{at + lane * stride, at + lane * stride, 8};
             });
-            at = at == (slots / 2) * stride || h.lanes > 1 ? 0 : at + stride;
+            at = at == (slots / 2) * stride || lanes > 1 ? 0 : at + stride;
         }
         if (threadIdx.x == 0)
             *ticks = gic::clock64() - from;
@@ -75,9 +76,9 @@ __global__ void post(const __grid_constant__ gda_handle<O, S> h, uint32_t sm, ui
 }
 
 // By pointer, batch a power of two.
-template <gda_order O, bool VALUE>
-__global__ void bare(const gda_queue *queue, uint8_t *window, uint32_t key, uint32_t batch, uint32_t lanes,
-                     uint32_t sm, uint64_t *ticks) {
+template <gda_order O, bool VALUE, uint32_t lanes>
+__global__ void bare(const gda_queue *queue, uint8_t *window, uint32_t key, uint32_t batch, uint32_t sm,
+                     uint64_t *ticks) {
     if (elsewhere(sm, ticks) || threadIdx.x >= lanes)
         return;
     const gda_place q{queue->blocks, depth - 1, queue->qpn_word, queue->rkey_word, queue->remote};
@@ -144,20 +145,19 @@ Figure measure(const Bench &bench, const char *name, Place p, uint32_t batch, bo
         post<O, S><<<2 * bench.sms, 32>>>(h, sm, ticks, bench.status);
     });
 }
-template <gda_order O>
-Figure measure_bare(const Bench &bench, const char *name, Place p, uint32_t batch, bool value,
-                    uint32_t lanes) {
-    auto kernel = value ? bare<O, true> : bare<O, false>;
+template <gda_order O, uint32_t lanes>
+Figure measure_bare(const Bench &bench, const char *name, Place p, uint32_t batch, bool value) {
+    auto kernel = value ? bare<O, true, lanes> : bare<O, false, lanes>;
     return scan(bench, name, p, kernel, [&](uint32_t sm, uint64_t *ticks) {
-        kernel<<<2 * bench.sms, 32>>>(p.h.queues, p.h.window, p.h.window_key, batch, lanes, sm, ticks);
+        kernel<<<2 * bench.sms, 32>>>(p.h.queues, p.h.window, p.h.window_key, batch, sm, ticks);
     });
 }
 
 template <gda_order O, gda_sharing S>
-void row(const Bench &bench, const char *name, const Place &p, uint32_t batch, bool value,
-         uint32_t lanes = 1) {
+void row(const Bench &bench, const char *name, const Place &p, uint32_t batch, bool value) {
     constexpr gda_order order = O == gda_order::runtime ? gda_order::gpu_fence : O;
-    const Figure b = measure_bare<order>(bench, name, p, batch, value, lanes);
+    constexpr uint32_t lanes = gda_lanes(S) ? 32 : 1;
+    const Figure b = measure_bare<order, lanes>(bench, name, p, batch, value);
     const Figure f = measure<O, S>(bench, name, p, batch, value, lanes);
     std::vector<double> ratio;
     for (size_t i = 0; i < f.ns.size(); i++)
@@ -197,9 +197,9 @@ int main() {
         row<o::gpu_fence, s::bare>(bench, "the agent without bookkeeping", gpu, 16, value);
         row<o::runtime, s::exclusive>(bench, "one thread, order a branch", gpu, 1, value);
         row<o::runtime, s::exclusive>(bench, "one thread, order a branch", gpu, 16, value);
-        row<o::gpu_fence, s::group>(bench, "one warp, own queue", gpu, 32, value, 32);
-        row<o::gpu_fence, s::bare_group>(bench, "the same without bookkeeping", gpu, 32, value, 32);
-        row<o::runtime, s::warp>(bench, "one warp, shared queue", gpu, 32, value, 32);
+        row<o::gpu_fence, s::group>(bench, "one warp, own queue", gpu, 32, value);
+        row<o::gpu_fence, s::bare_group>(bench, "the same without bookkeeping", gpu, 32, value);
+        row<o::runtime, s::warp>(bench, "one warp, shared queue", gpu, 32, value);
         row<o::runtime, s::lock>(bench, "lock", gpu, 1, value);
         row<o::runtime, s::handoff>(bench, "handoff", gpu, 1, value);
     }

@@ -274,6 +274,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
     static constexpr bool exclusive = gda_exclusive(S), bare = gda_bare(S);
     // All lanes of an agent keep the same state, and lane 0 alone stores and waits; in `warp` lane 0 alone has it.
     static constexpr bool group = exclusive && gda_lanes(S);
+    static constexpr bool counted = exclusive && !bare && !group; // has the short way that settle() is about
     static constexpr uint32_t nobody = ~0u;
     using cold = gda_cold<S>;
 
@@ -291,6 +292,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
     }
 
     GIC_DEVICE int turn_to(uint32_t peer) {
+        settle();
         if (peer == peer_)
             return gic::OK;
         if (peer >= h_.nranks)
@@ -308,20 +310,47 @@ template <gda_order O, gda_sharing S> class gda_poster {
     GIC_DEVICE void leave() {
         if (peer_ == nobody)
             return;
+        settle();
         behind_ |= c_.pending != 0;
         cold::turn(h_, self_, peer_, c_, nobody);
         peer_ = nobody;
     }
 
-    // Posts that need no more than a free slot, single-block WQEs that all ask for a CQE and order nothing, take a
-    // short way (gda_agent::put) as long as c_.next has not reached brink_, and where they do not, brink_ is c_.next.
-    // Whatever else changes the agent's counts says so here.
+    // The short way of a put (gda_agent::put): for posts that need no more than a free slot, single-block WQEs that all
+    // ask for a CQE and order nothing. It is open while c_.next has not reached edge_, and changes c_.next alone;
+    // edge_ is where the next thing has to be done, ringing or looking for room. Whatever else looks at the agent's
+    // counts calls settle() before, and whatever changes them refit() after. The lanes of a group have a short way of
+    // their own, as long as there is room up to brink_.
     GIC_DEVICE void refit() {
         if constexpr (exclusive && !bare) {
             const bool plain = (h_.choices.signal_every == 1) & (h_.choices.scope == gda_scope::qp) &
                                (c_.last == c_.next) & !(c_.bits & GDA_FENCE);
             brink_ = plain ? c_.cons + t_.mask + 1 : c_.next;
+            aim();
         }
+    }
+    GIC_DEVICE void aim() {
+        if constexpr (counted) {
+            const uint32_t room = brink_ - c_.next, left = h_.choices.batch - c_.pending;
+            from_ = c_.next;
+            edge_ = c_.next + (room < left ? room : left);
+        }
+    }
+    // What was posted the short way since the last aim().
+    GIC_DEVICE void settle() {
+        if constexpr (counted) {
+            const uint32_t posted = c_.next - from_;
+            c_.pending += posted;
+            if (posted)
+                c_.last = c_.next;
+            from_ = c_.next;
+        }
+    }
+    GIC_DEVICE void reach() { // edge_
+        settle();
+        if (c_.pending >= h_.choices.batch)
+            announce_next();
+        aim();
     }
 
     // --- reserve -------------------------------------------------------------------------------------------
@@ -509,8 +538,8 @@ template <gda_order O, gda_sharing S> class gda_poster {
     gda_turn t_{}; // of peer_; its counts are c_'s
     gda_counts c_{};
     gda_queue *q_ = nullptr; // where agents share queues and every post touches it
-    // Of the short way: how far it goes, and the size of puts that may take it (0: none has been looked at).
-    uint32_t brink_ = 0, fit_ = 0;
+    // Of the short way: see refit(); and the size of puts that may take it (0: none has been looked at).
+    uint32_t brink_ = 0, edge_ = 0, from_ = 0, fit_ = 0;
 };
 
 #endif

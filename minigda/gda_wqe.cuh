@@ -88,6 +88,28 @@ GIC_HD gda_segment gda_inline(uint32_t bytes, uint32_t a, uint32_t b, uint32_t c
 GIC_HD gda_segment gda_value(uint64_t v) { return gda_inline(8, (uint32_t)v, (uint32_t)(v >> 32), 0); }
 GIC_HD gda_segment gda_atomic(uint64_t add) { return {mlx5_be64(add), 0}; }
 
+// The three segments of a WQE, if `go`. On a GPU the stores carry the condition themselves, so that nothing waits for a
+// branch, and the compiler keeps the segments in registers of their own: with one set of four it would wait until each
+// store has read it.
+GIC_DEVICE void gda_store_if(bool go, gda_segment *to, gda_segment a, gda_segment b, gda_segment c) {
+#if defined(__CUDA_ARCH__)
+    asm volatile("{\n\t.reg .pred go;\n\tsetp.ne.u32 go, %0, 0;\n\t"
+                 "@go st.global.v2.b64 [%1], {%2, %3};\n\t"
+                 "@go st.global.v2.b64 [%1+16], {%4, %5};\n\t"
+                 "@go st.global.v2.b64 [%1+32], {%6, %7};\n\t}"
+                 :
+                 : "r"((uint32_t)go), "l"(to), "l"(a.lo), "l"(a.hi), "l"(b.lo), "l"(b.hi), "l"(c.lo),
+                   "l"(c.hi)
+                 : "memory");
+#else
+    if (go) {
+        to[0] = a;
+        to[1] = b;
+        to[2] = c;
+    }
+#endif
+}
+
 // `flags` of all: gda_flags() of fm_ce_se. `at`: offset in the peer's window.
 GIC_DEVICE void gda_write_nop(const gda_place &q, uint32_t index, uint32_t flags) {
     q.at(index)[0] = gda_ctrl(q, index, MLX5_OP_NOP, 1, flags);
@@ -115,8 +137,6 @@ GIC_DEVICE void gda_write_value(const gda_place &q, uint32_t index, uint32_t fla
 
 // The four payload bytes at `at`, in memory order; 0 from `bytes` on.
 GIC_DEVICE uint32_t gda_payload(const uint8_t *src, uint32_t bytes, uint32_t at) {
-    if (at + 4 <= bytes && ((uintptr_t)src & 3) == 0)
-        return *(const uint32_t *)(src + at);
     uint32_t word = 0;
     for (uint32_t i = 0; i < 4; i++) {
         const uint32_t byte = at + i < bytes ? src[at + i] : 0;
@@ -130,18 +150,34 @@ GIC_DEVICE uint32_t gda_payload(const uint8_t *src, uint32_t bytes, uint32_t at)
 }
 
 struct gda_cold_wqe {
-    // The segments from the third on of an RDMA_WRITE that carries `bytes` of payload.
+    // The segments from the third on of an RDMA_WRITE that carries `bytes` of payload: length, then payload. By four
+    // segments, whose loads are all under way before one is waited for: on a GPU they come from behind the
+    // multiprocessor, where the fence of the post before has emptied the near cache.
     GIC_COLD static void payload(uint8_t *blocks, uint32_t mask, uint32_t index, const uint8_t *src,
                                  uint32_t bytes) {
         const gda_place q{blocks, mask, 0, 0, 0};
         const uint32_t ds = mlx5_inline_ds(2, bytes);
-        *q.at(index, 2) = gda_inline(bytes, gda_payload(src, bytes, 0), gda_payload(src, bytes, 4),
-                                     gda_payload(src, bytes, 8));
+        const uint32_t whole =
+            ((uintptr_t)src & 3) == 0 ? bytes & ~3u : 0; // of which the words can be loaded
         GIC_ROLLED
-        for (uint32_t i = 3, at = 12; i < ds; i++, at += 16)
-            *q.at(index, i) =
-                gda_segment{gda_pair(gda_payload(src, bytes, at), gda_payload(src, bytes, at + 4)),
-                            gda_pair(gda_payload(src, bytes, at + 8), gda_payload(src, bytes, at + 12))};
+        for (uint32_t seg = 2, at = (uint32_t)-4; seg < ds; seg += 4, at += 64) {
+            uint32_t w[16];
+            GIC_UNROLLED
+            for (uint32_t k = 0; k < 16; k++)
+                w[k] = at + 4 * k < whole ? *(const uint32_t *)(src + (at + 4 * k)) : 0;
+            if (seg == 2)
+                w[0] = gda_be32(bytes | MLX5_INLINE);
+            GIC_UNROLLED
+            for (uint32_t i = 0; i < 4; i++)
+                if (seg + i < ds)
+                    *q.at(index, seg + i) =
+                        gda_segment{gda_pair(w[4 * i], w[4 * i + 1]), gda_pair(w[4 * i + 2], w[4 * i + 3])};
+        }
+        GIC_ROLLED
+        for (uint32_t k = whole; k < bytes; k += 4) {
+            const uint32_t word = gda_payload(src, bytes, k), at = 1 + k / 4; // the length is the first
+            memcpy((uint32_t *)q.at(index, 2 + at / 4) + at % 4, &word, sizeof word);
+        }
     }
 };
 

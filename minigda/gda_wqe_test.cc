@@ -102,6 +102,53 @@ void check_inline() {
     CHECK(agent.put(2, 0, 0, 8) == gic::ERR_INVAL, "a put to a rank that is not there");
 }
 
+// Every size behind every other one: what an agent has seen of a size must not carry over to the next. Each twice, by
+// one agent, and from the batch before into the next.
+void check_sizes_in_turn(uint32_t inline_max, uint32_t batch) {
+    gda_attr a = defaults();
+    a.inline_max = inline_max;
+    a.batch = batch;
+    a.depth = 128;
+    Setup s(a);
+    Agent agent(s.h, gic::Self{0, 1, 0, 1});
+    const uint32_t sizes[] = {0, 1, 4, 8, 13, 16, 28, 29, 64, 200};
+    uint32_t index = 0, last = 0;
+    auto put = [&](uint32_t bytes, uint64_t src) {
+        const bool carried = bytes && bytes <= inline_max;
+        const uint32_t ds = carried ? 2 + (4 + bytes + 15) / 16 : bytes ? 3 : 2;
+        MUST(agent.put(1, 0x1000 + src, src, bytes));
+        auto f = s.head(index, write_op, ds, signaled, s.remote + 0x1000 + src);
+        if (carried) {
+            f.push_back({32, 4, 0x80000000 | bytes});
+            for (uint32_t i = 0; i < bytes; i++)
+                f.push_back({36 + i, 1, s.bytes_at(src + i, 1)});
+        } else if (bytes) {
+            f.push_back({32, 4, bytes});
+            f.push_back({36, 4, s.lkey});
+            f.push_back({40, 8, s.local + src});
+        }
+        const std::string what = "put " + std::to_string(bytes) + " of inline_max " +
+                                 std::to_string(inline_max) + ", batch " + std::to_string(batch);
+        expect(s.g, 1, index, ds * 16, f, what.c_str());
+        last = index;
+        index += (ds + 3) / 4;
+        s.rig.step();
+    };
+    for (uint32_t first : sizes)
+        for (uint32_t then : sizes)
+            for (uint64_t shift : {0, 4, 3}) {
+                put(first, 0x100 + shift);
+                put(then, 0x100 + shift);
+                put(then, 0x200);
+            }
+    MUST(agent.ring());
+    s.rig.step();
+    const gda_qp &qp = s.g->fabric->qps[s.g->attr.qps];
+    CHECK(mlx5_cqe_wqe_counter(qp.cqe) == (uint16_t)last,
+          "inline_max %u, batch %u: the last CQE is of WQE %u, not %u", inline_max, batch,
+          mlx5_cqe_wqe_counter(qp.cqe), last);
+}
+
 void check_multi_block() {
     gda_attr a = defaults();
     a.inline_max = GDA_INLINE_MAX;
@@ -233,6 +280,9 @@ void check_doorbell() {
 
 int main() {
     check_inline();
+    for (uint32_t inline_max : {0, 8, 28, 300})
+        for (uint32_t batch : {1, 5, 16})
+            check_sizes_in_turn(inline_max, batch);
     check_multi_block();
     check_values_and_atomics();
     check_never_inline();
