@@ -79,7 +79,8 @@ struct gpu_qp {
     uint8_t far;       /* CQ or queue is not in this device's memory */
     uint8_t rewatch;   /* take the watched word as it is at the launch */
     uint8_t stopped;   /* timed: enum qp_stopped */
-    uint16_t rsvd;
+    uint8_t single;    /* what comes next goes by itself, not beside others */
+    uint8_t rsvd;
     uint32_t count[GPU_COUNTS];
 };
 

@@ -8,34 +8,53 @@
 
 #include "gpu_device.cuh"
 
+#ifndef GPU_COPY_UNROLL
+#define GPU_COPY_UNROLL 8
+#endif
+
 namespace softnic_gpu {
 
-constexpr uint32_t SHARE_FROM = 32768, CHUNK_MIN = 8192, CHUNK_MAX = 65536, COPIES = GPU_JOB_COPIES;
+// A lane has UNROLL units of 16 bytes on their way at once; chunks are whole rounds of a warp.
+constexpr int UNROLL = GPU_COPY_UNROLL;
+constexpr uint32_t ROUND = UNROLL * 512;
+constexpr uint32_t SHARE_FROM = 32768, CHUNK_MIN = 8192 / ROUND * ROUND, CHUNK_MAX = 65536 / ROUND * ROUND,
+                   COPIES = GPU_JOB_COPIES;
 
-// Takes chunks of job `slot` until there are no more. All that was copied is visible before `done` says so.
+GPU_FN uint64_t take_chunk(gpu_job *job, uint32_t lane) {
+    uint64_t ticket = 0;
+    if (lane == 0)
+        ticket = atomicAdd((unsigned long long *)&job->ticket, 1ull);
+    return __shfl_sync(ALL, ticket, 0);
+}
+
+// Takes chunks of job `slot` until there are no more. All that was copied is visible before `done` says so, and until then
+// the job stays what it is, so its description is looked at once.
 GPU_FN bool job_work(gpu_board *board, uint32_t slot) {
     gpu_job *job = &board->jobs[slot];
     const uint32_t lane = lane_id();
-    for (bool any = false;; any = true) {
-        uint64_t ticket = 0;
-        if (lane == 0)
-            ticket = atomicAdd((unsigned long long *)&job->ticket, 1ull);
-        ticket = __shfl_sync(ALL, ticket, 0);
+    uint64_t ticket = take_chunk(job, lane);
+    if ((uint32_t)ticket >= ticket >> 32)
+        return false;
+    fence_gpu(); // the owner's description
+    const gpu_copy *mine = &job->copies[lane < COPIES ? lane : COPIES - 1];
+    const uint32_t size = load32(&job->chunk), far = load32(&job->far);
+    const uint32_t end = lane < COPIES ? load32(&mine->end) : ~0u;
+    const uint64_t to = load64(&mine->to), from = load64(&mine->from), bytes = load64(&mine->bytes);
+    uint32_t taken = 0;
+    do {
         const uint32_t chunk = (uint32_t)ticket;
-        if (chunk >= ticket >> 32)
-            return any;
-        fence_gpu(); // the owner's description of the job
-        const uint32_t size = load32(&job->chunk);
-        const uint32_t end = lane < COPIES ? load32(&job->copies[lane].end) : ~0u;
         const uint32_t which = __ffs(__ballot_sync(ALL, chunk < end)) - 1;
-        const uint32_t first = which ? __shfl_sync(ALL, end, which - 1) : 0;
-        const gpu_copy *copy = &job->copies[which];
-        const uint64_t at = (uint64_t)(chunk - first) * size, left = load64(&copy->bytes) - at;
-        copy_apart<8>(load64(&copy->to) + at, load64(&copy->from) + at, left < size ? left : size, lane);
-        fence_warp(load32(&job->far));
-        if (lane == 0)
-            atomicAdd(&job->done, 1u);
-    }
+        const uint32_t before = __shfl_sync(ALL, end, which - 1), first = which ? before : 0;
+        const uint64_t at = (uint64_t)(chunk - first) * size, left = __shfl_sync(ALL, bytes, which) - at;
+        copy_apart<UNROLL>(__shfl_sync(ALL, to, which) + at, __shfl_sync(ALL, from, which) + at,
+                           left < size ? left : size, lane);
+        taken++;
+        ticket = take_chunk(job, lane);
+    } while ((uint32_t)ticket < ticket >> 32);
+    fence_warp(far);
+    if (lane == 0)
+        atomicAdd(&job->done, taken);
+    return true;
 }
 
 // Between two looks at its own queues: did others have something to do?
@@ -57,7 +76,7 @@ GPU_CALL void copy_shared(const gpu_args &a, uint32_t index, uint32_t count, uin
     for (int d = 1; d < (int)COPIES; d *= 2)
         all += __shfl_xor_sync(ALL, all, d);
     all = __shfl_sync(ALL, all, 0);
-    uint64_t size = (all / (warps * 4) + 2047) & ~(uint64_t)2047;
+    uint64_t size = (all / (warps * 4) + ROUND - 1) / ROUND * ROUND;
     size = size < CHUNK_MIN ? CHUNK_MIN : size > CHUNK_MAX ? CHUNK_MAX : size;
     uint32_t end = lane < count ? (uint32_t)((bytes + size - 1) / size) : 0;
     for (int d = 1; d < (int)COPIES; d *= 2) {

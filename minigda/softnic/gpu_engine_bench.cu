@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string.h>
+#include <time.h>
 
 namespace {
 
@@ -66,6 +67,72 @@ __global__ void put_and_wait(const rig::Queue *queues, uint32_t first, uint32_t 
     }
     times[blockIdx.x].end = timer();
     times[blockIdx.x].status = fine ? 0 : 1;
+}
+
+// What is not a small write, one at a time with its completion. READ and the fetching atomics leave what they fetched in
+// `local`; every lap's result is looked at.
+enum Op { READ8, READ4K, FETCH_ADD, SWAP, INLINE32, INLINE200, PUT_ADD, PUT4K_ADD, COUNTER, OPS };
+const char *const op_names[OPS] = {"READ 8 B",
+                                   "READ 4 KiB",
+                                   "FETCH_ADD",
+                                   "masked swap, 2 blocks",
+                                   "inline 32 B, 2 blocks",
+                                   "inline 200 B, 4 blocks",
+                                   "64 B and FETCH_ADD",
+                                   "4 KiB and FETCH_ADD",
+                                   "8 B, WAIT and FETCH_ADD"};
+__global__ void op_and_wait(const rig::Queue *queues, Op op, uint32_t count, uint32_t *took,
+                            uint64_t *wrong) {
+    const rig::Queue q = queues[0], companion = queues[1];
+    const uint64_t counter = q.remote + 32768, mine = companion.local + 32768;
+    uint64_t *old = (uint64_t *)q.local, *word = (uint64_t *)q.remote;
+    uint32_t at = 0, cons = 0, at2 = 0, cons2 = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t expected = 0;
+        const uint64_t before = clock64();
+        switch (op) {
+        case READ8:
+        case READ4K:
+            *(volatile uint64_t *)word = expected = i + 1;
+            rig::read(q, at++, q.remote, q.local, op == READ8 ? 8 : 4096);
+            break;
+        case FETCH_ADD:
+            rig::fetch_add(q, at++, counter, q.rkey, 3, q.local);
+            expected = 3ull * i;
+            break;
+        case SWAP:
+            rig::masked_swap(q, at, counter, i + 1, q.local);
+            at += 2;
+            expected = i;
+            break;
+        case INLINE32:
+        case INLINE200:
+            at += rig::write_inline(q, at, q.remote, i + 1, op == INLINE32 ? 32 : 200);
+            old = (uint64_t *)(q.remote + (op == INLINE32 ? 24 : 192));
+            expected = (uint64_t)(i + 1) << 32 | (i + 1);
+            break;
+        case PUT_ADD:
+        case PUT4K_ADD:
+            rig::write(q, at++, q.remote, false, q.local + 4096, op == PUT_ADD ? 64 : 4096, false);
+            rig::fetch_add(q, at++, counter, q.rkey, 1, q.local);
+            expected = i;
+            break;
+        default:
+            rig::write(q, at++, q.remote, true, i, 8, true);
+            rig::wait_for(companion, at2++, at - 1, q.cqn);
+            rig::fetch_add(companion, at2++, mine, companion.lkey, 1, q.local);
+            expected = i;
+        }
+        rig::ring(q, at);
+        if (op == COUNTER)
+            rig::ring(companion, at2);
+        if (!rig::wait(q, at, &cons) || (op == COUNTER && !rig::wait(companion, at2, &cons2))) {
+            *wrong = ~0ull;
+            return;
+        }
+        took[i] = (uint32_t)(clock64() - before);
+        *wrong += *(volatile uint64_t *)old != expected;
+    }
 }
 
 // One QP a block: `count` writes of `bytes` each by pointer, all announced at once, to PLACES places in turn.
@@ -178,14 +245,71 @@ void put(const rig::Setup &s, bool inline_, uint32_t bytes) {
     cudaFreeHost(took);
 }
 
+void ops(rig::Setup s) {
+    const uint32_t count = 1000;
+    uint64_t *wrong = pinned<uint64_t>(1);
+    uint32_t *took = pinned<uint32_t>(count);
+    int khz = 0;
+    CUDA(cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, s.device));
+    s.qps = 2;
+    s.last_to_self = true;
+    for (int op = 0; op < OPS; op++) {
+        rig::Pair pair(s);
+        *wrong = 0;
+        NIC(softnic_start(pair.nic[0]));
+        op_and_wait<<<1, 1, 0, pair.stream>>>(pair.device_queues, (Op)op, count, took, wrong);
+        CUDA(cudaGetLastError());
+        if (!pair.finish())
+            exit(1);
+        softnic_hold(pair.nic[0]);
+        if (*wrong)
+            fail(op_names[op]);
+        std::sort(took, took + count);
+        const double us = 1e3 / khz;
+        printf("| %-24s | %6.2f | %6.2f | %6.2f | %s |\n", op_names[op], took[count / 100] * us,
+               took[count / 2] * us, took[count * 99 / 100] * us, *wrong ? "WRONG" : "ok");
+        fflush(stdout);
+    }
+    cudaFreeHost(wrong);
+    cudaFreeHost(took);
+}
+
+// Every word of the sources says where it is.
+std::vector<uint32_t> sources(const rig::Pair &p) {
+    std::vector<uint32_t> words(p.setup.slice / 4 * p.setup.qps);
+    for (size_t i = 0; i < words.size(); i++)
+        words[i] = (uint32_t)i * 2654435761u;
+    return words;
+}
+void fill(rig::Pair &p) {
+    const std::vector<uint32_t> sent = sources(p);
+    CUDA(cudaMemcpy(p.mem[0], sent.data(), sent.size() * 4, cudaMemcpyDefault));
+    CUDA(cudaDeviceSynchronize());
+}
+// Has every place what its QP's source begins with, and the NIC moved so many bytes? It is held.
+bool filled(rig::Pair &p, uint32_t bytes, uint64_t moved) {
+    const std::vector<uint32_t> sent = sources(p);
+    std::vector<uint32_t> got(sent.size());
+    const size_t slice = p.setup.slice / 4;
+    CUDA(cudaMemcpy(got.data(), p.mem[1], got.size() * 4, cudaMemcpyDefault));
+    bool same = true;
+    for (size_t at = 0; at < got.size(); at += bytes / 4)
+        same &= memcmp(&got[at], &sent[at / slice * slice], bytes) == 0;
+    const softnic_counters n = p.counters();
+    if (!same)
+        fail("payload");
+    if (n.payload_bytes != moved || n.error_cqes)
+        fail("counters");
+    return same;
+}
+
 void bandwidth(rig::Setup s, uint32_t bytes, double copy_engine) {
     s.slice = (size_t)bytes * PLACES;
     s.depth = 64;
     const uint32_t count = std::max(2u * PLACES, std::min(64u, (256u << 20) / bytes / s.qps));
     rig::Pair pair(s);
     Times *times = pinned<Times>(s.qps);
-    CUDA(cudaMemset(pair.mem[0], 0x5c, s.slice * s.qps));
-    CUDA(cudaDeviceSynchronize());
+    fill(pair);
     NIC(softnic_start(pair.nic[0]));
     double best = 0;
     for (uint32_t run = 0; run < 2; run++) {
@@ -199,44 +323,140 @@ void bandwidth(rig::Setup s, uint32_t bytes, double copy_engine) {
         best = std::max(best, (double)bytes * count * s.qps / span.ns);
     }
     softnic_hold(pair.nic[0]);
-    std::vector<uint8_t> got(s.slice * s.qps);
-    CUDA(cudaMemcpy(got.data(), pair.mem[1], got.size(), cudaMemcpyDefault));
-    bool same = true;
-    for (uint8_t b : got)
-        same &= b == 0x5c;
-    if (!same)
-        fail("payload");
+    const bool same = filled(pair, bytes, 2ull * bytes * count * s.qps);
     printf("| %4u | %9u | %3u | %8.1f | %5.0f %% | %s |\n", s.qps, bytes, s.sms, best,
            best / copy_engine * 100, same ? "ok" : "WRONG");
     fflush(stdout);
     cudaFreeHost(times);
 }
 
-double copy_engine_bandwidth(int from, int to) {
-    const size_t bytes = 64 << 20;
-    void *a, *b;
-    cudaStream_t stream;
-    cudaEvent_t e0, e1;
-    CUDA(cudaSetDevice(to));
-    CUDA(cudaMalloc(&b, bytes));
-    CUDA(cudaSetDevice(from));
-    CUDA(cudaMalloc(&a, bytes));
-    CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-    CUDA(cudaEventCreate(&e0));
-    CUDA(cudaEventCreate(&e1));
-    float ms = 0;
-    for (int i = 0; i < 2; i++) {
-        CUDA(cudaEventRecord(e0, stream));
-        for (int k = 0; k < 8; k++)
-            CUDA(cudaMemcpyPeerAsync(b, to, a, from, bytes, stream));
-        CUDA(cudaEventRecord(e1, stream));
-        CUDA(cudaStreamSynchronize(stream));
-        CUDA(cudaEventElapsedTime(&ms, e0, e1));
+// On demand: a put to a kernel that is away, to its completion; and what a control call costs beside one that is there.
+void demand(rig::Setup s) {
+    const uint32_t count = 50;
+    s.presence = SOFTNIC_DEMAND;
+    s.bell_on_host = true;
+    rig::Pair pair(s);
+    Times *times = pinned<Times>(1);
+    uint32_t *took = pinned<uint32_t>(1);
+    std::vector<double> called, pause;
+    int khz = 0;
+    CUDA(cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, s.device));
+    NIC(softnic_start(pair.nic[0]));
+    for (uint32_t i = 0; i < count; i++) {
+        CUDA(cudaDeviceSynchronize());
+        usleep(3000);
+        put_and_wait<<<1, 32, 0, pair.stream>>>(pair.device_queues, i, 1, true, 8, took, times);
+        CUDA(cudaGetLastError());
+        if (!pair.finish() || times->status)
+            exit(1);
+        called.push_back(*took * 1e3 / khz);
     }
-    cudaFree(a);
-    cudaFree(b);
-    cudaStreamDestroy(stream);
-    return 8.0 * (double)bytes / (ms * 1e6);
+    const uint64_t launches = softnic_launches(pair.nic[0]);
+    NIC(softnic_stay(pair.nic[0], 1));
+    for (uint32_t i = 0; i < count; i++) {
+        struct timespec a, b;
+        clock_gettime(CLOCK_MONOTONIC, &a);
+        softnic_hold(pair.nic[0]);
+        softnic_resume(pair.nic[0]);
+        clock_gettime(CLOCK_MONOTONIC, &b);
+        pause.push_back((double)(b.tv_sec - a.tv_sec) * 1e6 + (double)(b.tv_nsec - a.tv_nsec) * 1e-3);
+    }
+    std::sort(called.begin(), called.end());
+    std::sort(pause.begin(), pause.end());
+    printf("| a put when it is away | %6.1f | %6.1f | %6.1f | %llu launches for %u |\n", called[1],
+           called[count / 2], called[count - 2], (unsigned long long)launches, count);
+    printf("| hold and resume       | %6.1f | %6.1f | %6.1f | |\n", pause[1], pause[count / 2],
+           pause[count - 2]);
+    fflush(stdout);
+    cudaFreeHost(times);
+    cudaFreeHost(took);
+}
+
+// The copy engine's, in one direction or in both at once: GB/s of one direction.
+double copy_engine_bandwidth(int from, int to, bool both) {
+    const size_t bytes = 64 << 20;
+    const int ways = both ? 2 : 1, device[2] = {from, to};
+    void *a[2], *b[2];
+    cudaStream_t stream[2];
+    cudaEvent_t e0[2], e1[2];
+    for (int w = 0; w < ways; w++) {
+        CUDA(cudaSetDevice(device[1 - w]));
+        CUDA(cudaMalloc(&b[w], bytes));
+        CUDA(cudaSetDevice(device[w]));
+        CUDA(cudaMalloc(&a[w], bytes));
+        CUDA(cudaStreamCreateWithFlags(&stream[w], cudaStreamNonBlocking));
+        CUDA(cudaEventCreate(&e0[w]));
+        CUDA(cudaEventCreate(&e1[w]));
+    }
+    double worst = 0;
+    for (int i = 0; i < 2; i++) {
+        for (int w = 0; w < ways; w++) {
+            CUDA(cudaSetDevice(device[w]));
+            CUDA(cudaEventRecord(e0[w], stream[w]));
+            for (int k = 0; k < 16; k++)
+                CUDA(cudaMemcpyPeerAsync(b[w], device[1 - w], a[w], device[w], bytes, stream[w]));
+            CUDA(cudaEventRecord(e1[w], stream[w]));
+        }
+        worst = 0;
+        for (int w = 0; w < ways; w++) {
+            float ms = 0;
+            CUDA(cudaStreamSynchronize(stream[w]));
+            CUDA(cudaEventElapsedTime(&ms, e0[w], e1[w]));
+            worst = std::max(worst, (double)ms);
+        }
+    }
+    for (int w = 0; w < ways; w++) {
+        cudaFree(a[w]);
+        cudaFree(b[w]);
+        cudaStreamDestroy(stream[w]);
+    }
+    cudaSetDevice(from);
+    return 16.0 * (double)bytes / (worst * 1e6);
+}
+
+// Both devices write to each other at once, an engine on each.
+void duplex(rig::Setup s, uint32_t bytes, double copy_engine) {
+    s.slice = (size_t)bytes * PLACES;
+    s.depth = 64;
+    rig::Setup back = s;
+    std::swap(back.device, back.peer_device);
+    const uint32_t count = std::max(2u * PLACES, std::min(64u, (512u << 20) / bytes / s.qps));
+    rig::Pair there(s), home(back);
+    rig::Pair *pairs[2] = {&there, &home};
+    for (rig::Pair *p : pairs)
+        fill(*p);
+    Times *times[2] = {pinned<Times>(s.qps), pinned<Times>(s.qps)};
+    double worst = 0;
+    for (rig::Pair *p : pairs)
+        NIC(softnic_start(p->nic[0]));
+    for (uint32_t run = 0; run < 2; run++) {
+        for (int w = 0; w < 2; w++) {
+            CUDA(cudaSetDevice(pairs[w]->setup.device));
+            post_long<<<s.qps, 32, 0, pairs[w]->stream>>>(pairs[w]->device_queues, run * count, count, bytes,
+                                                          times[w]);
+            CUDA(cudaGetLastError());
+        }
+        worst = 1e9;
+        for (int w = 0; w < 2; w++) {
+            if (!pairs[w]->finish())
+                exit(1);
+            const Span span = span_of(times[w], s.qps);
+            if (!span.fine)
+                fail("a write did not complete");
+            worst = std::min(worst, (double)bytes * count * s.qps / span.ns);
+        }
+    }
+    for (rig::Pair *p : pairs)
+        softnic_hold(p->nic[0]);
+    bool same = true;
+    for (rig::Pair *p : pairs)
+        same &= filled(*p, bytes, 2ull * bytes * count * s.qps);
+    CUDA(cudaSetDevice(s.device));
+    printf("| %4u | %9u | %3u | %8.1f | %5.0f %% | both ways, each: %s |\n", s.qps, bytes, s.sms, worst,
+           worst / copy_engine * 100, same ? "ok" : "WRONG");
+    fflush(stdout);
+    cudaFreeHost(times[0]);
+    cudaFreeHost(times[1]);
 }
 
 } // namespace
@@ -251,8 +471,11 @@ int main(int argc, char **argv) {
     }
     rig::Setup s;
     s.peer_device = devices > 1 ? 1 : 0;
-    if (devices > 1)
-        cudaDeviceEnablePeerAccess(1, 0);
+    for (int d = 0; d < devices && d < 2 && devices > 1; d++) {
+        CUDA(cudaSetDevice(d));
+        CUDA(cudaDeviceEnablePeerAccess(1 - d, 0));
+    }
+    CUDA(cudaSetDevice(s.device));
     printf("from device %d to device %d\n", s.device, s.peer_device);
     if (want("put")) {
         printf("\nput and completion, us\n| QPs | how | bytes | SMs | bell | writes | p1 | p50 | p99 | mean "
@@ -268,6 +491,16 @@ int main(int argc, char **argv) {
         put(s, false, 8);
         for (uint32_t bytes : {64, 1024, 4096, 16384})
             put(s, false, bytes);
+    }
+    if (want("demand")) {
+        printf("\non demand, us\n| what | least | median | most | |\n");
+        s.qps = 1;
+        demand(s);
+    }
+    if (want("ops")) {
+        printf("\nothers and completion, us\n| what | p1 | p50 | p99 | result |\n");
+        s.qps = 1;
+        ops(s);
     }
     if (want("rate")) {
         printf("\n8-byte inline writes, M/s\n| QPs | B | signal | slots | SMs | bell | writes | rate | per "
@@ -296,7 +529,7 @@ int main(int argc, char **argv) {
         s.writes = SOFTNIC_WRITES_RUNS;
     }
     if (want("bandwidth")) {
-        const double ce = copy_engine_bandwidth(s.device, s.peer_device);
+        const double ce = copy_engine_bandwidth(s.device, s.peer_device, false);
         printf("\nwrites by pointer, GB/s; copy engine %.1f\n| QPs | bytes | SMs | GB/s | of copy engine | "
                "payload |\n",
                ce);
@@ -311,7 +544,16 @@ int main(int argc, char **argv) {
         bandwidth(s, 1 << 20, ce);
         s.qps = 16;
         bandwidth(s, 65536, ce);
+        bandwidth(s, 14336, ce);
+        bandwidth(s, 7168, ce);
         bandwidth(s, 4096, ce);
+        if (devices > 1) {
+            const double both = copy_engine_bandwidth(s.device, s.peer_device, true);
+            printf("both ways at once; copy engines %.1f each\n", both);
+            s.qps = 1;
+            for (uint32_t bytes : {1u << 20, 16u << 20})
+                duplex(s, bytes, both);
+        }
     }
     return failures != 0;
 }

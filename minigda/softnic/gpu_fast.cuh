@@ -65,6 +65,7 @@ GPU_FN fast_wqe fast_look(engine e, const gpu_key *keys, uint64_t at, uint32_t i
     uint32_t far = 0, ignored;
     if (!wqe_decode_small(words, &head, &put))
         return f;
+    f.flags |= SMALL;
     f.to =
         resolve_shared(keys, e.a.key_mask, node, put.rkey, put.raddr, put.bytes, SOFTNIC_REMOTE_WRITE, &far);
     f.bytes = put.bytes;
@@ -102,16 +103,22 @@ GPU_FN uint32_t fast_run(const fast_wqe &f, uint32_t lane, bool *covered_p) {
     return run;
 }
 
-// The longer writes of a run: many short ones side by side, or the first alone. Returns how many it has copied.
-GPU_FN uint32_t fast_copy(const fast_wqe &f, uint32_t lane, uint32_t run) {
-    const bool in = lane < run;
-    if (run > 1 && __ballot_sync(ALL, in && f.bytes > SPREAD_MAX) == 0) {
+// The longer writes of a run: short ones side by side, others one after the other.
+GPU_FN void fast_copy(const fast_wqe &f, uint32_t lane, uint32_t run) {
+    if (run > 1 && __ballot_sync(ALL, lane < run && f.bytes > SPREAD_MAX) == 0) {
         copy_spread(ALL >> (32 - run), f.to, f.from, f.bytes);
-        return run;
+        return;
     }
-    const uint64_t to = __shfl_sync(ALL, f.to, 0), from = __shfl_sync(ALL, f.from, 0);
-    copy_apart<4>(to, from, __shfl_sync(ALL, f.bytes, 0), lane);
-    return 1;
+    for (uint32_t l = 0; l < run; l++) {
+        const uint64_t to = __shfl_sync(ALL, f.to, l), from = __shfl_sync(ALL, f.from, l);
+        copy_apart<4>(to, from, __shfl_sync(ALL, f.bytes, l), lane);
+    }
+}
+// What comes next, whose flags lane 0 has, is found to go by itself.
+GPU_FN void goes_alone(gpu_qp &q, uint32_t lane, uint32_t flags) {
+    if (lane == 0)
+        q.single = !(flags & SMALL);
+    __syncwarp();
 }
 
 // A visit's sums into the QP and the warp, and the first part of its last CQE.
@@ -201,6 +208,7 @@ GPU_FN word_wqe word_look(engine e, const gpu_key *keys, uint64_t at, uint32_t i
         w.fits = head.opcode == MLX5_OP_NOP;
         return w;
     }
+    w.flags |= SMALL;
     uint32_t far, ignored;
     w.to =
         resolve_shared(keys, e.a.key_mask, node, put.rkey, put.raddr, put.bytes, SOFTNIC_REMOTE_WRITE, &far);
@@ -247,8 +255,10 @@ GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod)
         const uint32_t stop = __ballot_sync(ALL, !w.fits || (behind && size && w.to < before && !covers));
         const uint32_t run = stop ? __ffs(stop) - 1 : 32;
         other = run == 0;
-        if (other)
+        if (other) {
+            goes_alone(q, lane, w.flags);
             break;
+        }
         const bool in = lane < run;
         const uint32_t covered = __ballot_sync(ALL, covers && in) >> 1;
         if (in && w.bytes && !(covered >> lane & 1))
@@ -282,15 +292,18 @@ GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod
             f = fast_look(e, keys, q.sq + (uint64_t)((cons + lane) & mask) * MLX5_BB, cons + lane,
                           left - lane, q.qpn, q.node);
         bool covered;
-        uint32_t run = fast_run(f, lane, &covered);
+        const uint32_t run = fast_run(f, lane, &covered);
         const bool longs = __shfl_sync(ALL, f.what, 0) == FAST_LONG;
-        // Big ones are for all warps; in this node's own memory one write may be the next one's source.
-        other = run == 0 || (longs && __ballot_sync(ALL, lane < run && f.bytes >= SHARE_FROM)) ||
+        // Much is for all warps; in this node's own memory one write may be the next one's source.
+        other = run == 0 || (longs && is_much(f.bytes, ALL >> (32 - run))) ||
                 (q.node == e.a.self && __ballot_sync(ALL, lane < run && (f.flags & FROM_MEMORY)));
-        if (other)
+        if (other) {
+            if (run == 0)
+                goes_alone(q, lane, f.flags);
             break;
+        }
         if (longs) {
-            run = fast_copy(f, lane, run);
+            fast_copy(f, lane, run);
         } else {
             if (t.dirt & DIRTY_LONG) { // a word may be the flag of what was written before
                 fence_warp(t.dirt & DIRTY_FAR);

@@ -102,8 +102,8 @@ GPU_CALL void serve_each(engine e, const gpu_key *keys, uint32_t first, uint32_t
         const bool plain = keys && q.simple_cq && q.state == SOFTNIC_QP_RTS && q.asked != GPU_ASKED &&
                            !(e.a.bell | e.a.timed | e.a.strict);
         rest left = REST_OTHER;
-        if (plain)
-            left = serve_fast(e, keys, q, mlx5_be32(load32_acquire((const void *)q.dbrec)) & 0xffff);
+        if (plain && !q.single)
+            left = serve_fast(e, keys, q, record_of(e, q));
         const bool again = left == REST_OTHER ? serve(e, q) : left == REST_MORE;
         if (lane == b)
             tail = e.w.tail;
@@ -134,7 +134,7 @@ GPU_FN uint32_t scan(engine e, const gpu_key *keys, uint32_t first) {
         gpu_qp &q = e.w.at(k);
         value = e.a.bell ? load64_acquire((const void *)q.watch) : load32_acquire((const void *)q.watch);
         rung = value != q.watch_last || q.again;
-        usual = q.asked != GPU_ASKED && q.simple_cq && q.state == SOFTNIC_QP_RTS;
+        usual = q.asked != GPU_ASKED && q.simple_cq && q.state == SOFTNIC_QP_RTS && !q.single;
         if (rung) {
             q.watch_last = value;
             q.again = 0;

@@ -37,7 +37,7 @@ struct Queue { // as a posting thread sees it
     uint32_t *dbr;
     uint64_t *bell;
     const mlx5_cqe *cqe; // collapsed
-    uint32_t depth, qpn, lkey, rkey;
+    uint32_t depth, qpn, cqn, lkey, rkey;
     uint64_t local, remote; // its own slice of both
 };
 
@@ -57,6 +57,60 @@ __device__ inline void write(const Queue &q, uint32_t index, uint64_t to, bool i
         store(at + 32, words(mlx5_be32(bytes | MLX5_INLINE), (uint32_t)from), from >> 32);
     else
         store(at + 32, words(mlx5_be32(bytes), mlx5_be32(q.lkey)), mlx5_be64(from));
+}
+__device__ inline uint8_t *block(const Queue &q, uint32_t index) {
+    return q.sq + (uint64_t)(index & (q.depth - 1)) * MLX5_BB;
+}
+__device__ inline void control(uint8_t *at, const Queue &q, uint32_t index, uint32_t opcode, uint32_t opmod,
+                               uint32_t ds, bool signal) {
+    store(
+        at,
+        words(mlx5_ctrl_word0((uint16_t)index, (uint8_t)opcode, (uint8_t)opmod), mlx5_ctrl_word1(q.qpn, ds)),
+        mlx5_be32(signal ? MLX5_CTRL_CQ_UPDATE : 0));
+}
+__device__ inline void pointer(uint8_t *at, uint32_t bytes, uint32_t key, uint64_t addr) {
+    store(at, words(mlx5_be32(bytes), mlx5_be32(key)), mlx5_be64(addr));
+}
+__device__ inline void read(const Queue &q, uint32_t index, uint64_t from, uint64_t to, uint32_t bytes) {
+    uint8_t *at = block(q, index);
+    control(at, q, index, MLX5_OP_RDMA_READ, 0, 3, true);
+    store(at + 16, mlx5_be64(from), mlx5_be32(q.rkey));
+    pointer(at + 32, bytes, q.lkey, to);
+}
+__device__ inline void fetch_add(const Queue &q, uint32_t index, uint64_t word, uint32_t key, uint64_t add,
+                                 uint64_t old) {
+    uint8_t *at = block(q, index);
+    control(at, q, index, MLX5_OP_ATOMIC_FA, 0, 4, true);
+    store(at + 16, mlx5_be64(word), mlx5_be32(key));
+    store(at + 32, mlx5_be64(add), 0);
+    pointer(at + 48, 8, q.lkey, old);
+}
+// Two blocks: with all masks set, the word becomes `swap`.
+__device__ inline void masked_swap(const Queue &q, uint32_t index, uint64_t word, uint64_t swap,
+                                   uint64_t old) {
+    uint8_t *at = block(q, index);
+    control(at, q, index, MLX5_OP_MASKED_CS, MLX5_OPMOD_MASKED_8, 5, true);
+    store(at + 16, mlx5_be64(word), mlx5_be32(q.rkey));
+    store(at + 32, mlx5_be64(swap), 0);
+    store(at + 48, ~0ull, 0);
+    pointer(block(q, index + 1), 8, q.lkey, old);
+}
+// `bytes` (a multiple of 4) of inline data, all words `value`, over as many blocks as it takes: returns those.
+__device__ inline uint32_t write_inline(const Queue &q, uint32_t index, uint64_t to, uint32_t value,
+                                        uint32_t bytes) {
+    const uint32_t segments = (4 + bytes + 15) / 16, ds = 2 + segments;
+    control(block(q, index), q, index, MLX5_OP_RDMA_WRITE, 0, ds, true);
+    store(block(q, index) + 16, mlx5_be64(to), mlx5_be32(q.rkey));
+    const uint64_t pair = words(value, value);
+    for (uint32_t s = 0; s < segments; s++)
+        store(block(q, index + (2 + s) / 4) + (2 + s) % 4 * 16,
+              s ? pair : words(mlx5_be32(bytes | MLX5_INLINE), value), pair);
+    return (ds + 3) / 4;
+}
+__device__ inline void wait_for(const Queue &q, uint32_t index, uint32_t which, uint32_t cqn) {
+    uint8_t *at = block(q, index);
+    control(at, q, index, MLX5_OP_WAIT, 0, 2, false);
+    store(at + 16, 0, words(mlx5_be32(which), mlx5_be32(cqn)));
 }
 __device__ inline void ring(const Queue &q, uint32_t prod) {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
@@ -101,6 +155,7 @@ struct Setup {
     softnic_profile profile = {};
     softnic_presence presence = SOFTNIC_WINDOW;
     uint32_t idle_us = 0;
+    bool last_to_self = false; // the last QP is connected to its own node
 };
 
 // Two NICs of one process; node 0 posts to node 1.
@@ -156,12 +211,11 @@ class Pair {
             q.rkey = key[1];
             q.local = (uint64_t)mem[0] + i * s.slice;
             q.remote = (uint64_t)mem[1] + i * s.slice;
-            uint32_t cqn;
             softnic_cq_attr cq{(void *)q.cqe, 1, 1, nullptr};
-            NIC(softnic_cq_create(nic[0], &cq, &cqn));
-            softnic_qp_attr qp{q.sq, s.depth, q.dbr, q.bell, cqn};
+            NIC(softnic_cq_create(nic[0], &cq, &q.cqn));
+            softnic_qp_attr qp{q.sq, s.depth, q.dbr, q.bell, q.cqn};
             NIC(softnic_qp_create(nic[0], &qp, &q.qpn));
-            NIC(softnic_qp_connect(nic[0], q.qpn, 1, 0));
+            NIC(softnic_qp_connect(nic[0], q.qpn, s.last_to_self && i + 1 == s.qps ? 0 : 1, 0));
             queues.push_back(q);
         }
         NIC(softnic_peers_map(nic[0]));

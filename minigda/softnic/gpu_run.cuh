@@ -16,7 +16,13 @@ struct small { // a lane's WQE
     uint32_t flags; // fm_ce_se, ds << 8, opcode << 16, FROM_MEMORY, INLINE, FAR
     kind what;
 };
-enum : uint32_t { FLAG_CQE = MLX5_CTRL_CQ_UPDATE, FROM_MEMORY = 1u << 24, INLINE = 1u << 25, FAR = 1u << 26 };
+enum : uint32_t {
+    FLAG_CQE = MLX5_CTRL_CQ_UPDATE,
+    FROM_MEMORY = 1u << 24,
+    INLINE = 1u << 25,
+    FAR = 1u << 26,
+    SMALL = 1u << 27, // a WRITE of one block and one piece: it may have others beside it
+};
 
 GPU_FN uint32_t ds_of(const small &s) { return s.flags >> 8 & 0xff; }
 GPU_FN uint32_t opcode_of(const small &s) { return s.flags >> 16 & 0xff; }
@@ -111,12 +117,18 @@ GPU_FN void copy_spread(uint32_t mask, uint64_t to, uint64_t from, uint32_t byte
 GPU_CALL void copy_spread_call(uint32_t mask, uint64_t to, uint64_t from, uint32_t bytes) {
     copy_spread(mask, to, from, bytes);
 }
+// Are the copies of the lanes in `mask` together worth the help of other warps?
+GPU_FN bool is_much(uint32_t bytes, uint32_t mask) {
+    const uint32_t mine = mask >> lane_id() & 1 ? bytes : 0;
+    return __reduce_add_sync(ALL, mine < SHARE_FROM ? mine : SHARE_FROM) >= SHARE_FROM;
+}
+
 GPU_CALL void copy_each(engine e, uint32_t mask, uint64_t to, uint64_t from, uint32_t bytes, bool far,
                         bool others) {
-    // Big ones in a row, at other nodes (so that source and target are apart), are one job.
-    const uint32_t big = __ballot_sync(ALL, bytes >= SHARE_FROM) & mask;
+    // Several in a row, at other nodes (so that source and target are apart), are one job.
     const uint32_t lane = lane_id(), first = mask ? __ffs(mask) - 1 : 0;
-    if (others && big == mask && (mask & (mask - 1)) && ((mask >> first) & ((mask >> first) + 1)) == 0) {
+    if (others && (mask & (mask - 1)) && ((mask >> first) & ((mask >> first) + 1)) == 0 &&
+        is_much(bytes, mask)) {
         for (uint32_t l = first; mask >> l; l += COPIES) {
             const uint32_t left = 32 - __clz(mask) - l, count = left < COPIES ? left : COPIES;
             const uint32_t from_lane = (l + lane) & 31;
@@ -270,13 +282,15 @@ GPU_CALL bool serve_now(engine e, gpu_qp &q, uint32_t prod) {
         return bell_is_ahead(e, q);
     uint32_t left = ahead, end = left > VISIT_BLOCKS ? left - VISIT_BLOCKS : 0;
     const bool simple = q.simple_cq;
+    bool single = q.single; // known already
     while (left > end) {
         small s;
         s.what = KIND_OTHER;
         s.flags = s.bytes = 0;
         s.to = s.from = 0;
-        if (lane < left)
+        if (lane < left && !single)
             s = look(e, q, v.cons + lane, left - lane);
+        single = false;
         const uint32_t other = __ballot_sync(ALL, s.what == KIND_OTHER);
         uint32_t run = other ? __ffs(other) - 1 : 32;
         if (run == 0) {

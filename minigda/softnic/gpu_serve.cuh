@@ -227,15 +227,24 @@ GPU_FN void block_in(uint64_t ring, uint32_t slot, uint64_t *words) {
     __syncwarp();
 }
 
-// Fetches the WQE at `index` into the warp's words: 0 or the syndrome.
+// Fetches the WQE at `index` into the warp's words: 0 or the syndrome. As many of the announced blocks at once as the warp
+// can: the way to the queue is long, and how many it takes is in the first.
 GPU_CALL int fetch_one(engine e, uint64_t ring, const gpu_qp &q, uint32_t index, uint32_t available,
                        struct wqe_head *head_p) {
-    block_in(ring, index & q.mask, e.w.words);
+    const uint32_t lane = lane_id(), at_once = 8;
+    __syncwarp(); // all have done with what is there
+    if (lane / 4 < available) {
+        const uint64_t block = ring + (uint64_t)((index + lane / 4) & q.mask) * MLX5_BB;
+        const pair v = load128((const void *)(block + lane % 4 * 16));
+        e.w.words[lane * 2] = v.lo;
+        e.w.words[lane * 2 + 1] = v.hi;
+    }
+    __syncwarp();
     *head_p = wqe_head(e.w.words);
     if (const int s = wqe_check_head(head_p, index, q.qpn, available))
         return s;
     const uint32_t blocks = mlx5_ds_blocks(head_p->ds);
-    for (uint32_t b = 1; b < blocks; b++)
+    for (uint32_t b = at_once; b < blocks; b++)
         block_in(ring, (index + b) & q.mask, e.w.words + b * WQE_BLOCK_WORDS);
     return 0;
 }
@@ -437,6 +446,7 @@ GPU_CALL int serve_one(engine e, gpu_qp &q, uint32_t left) {
     if (lane == 0) {
         e.w.work++;
         q.asked = GPU_ASK_NO;
+        q.single = 0;
         q.count[GPU_WQES]++;
         q.count[GPU_SEGMENTS] += known ? head.ds : 0;
         if (decoded)
@@ -457,6 +467,12 @@ GPU_CALL int serve_one(engine e, gpu_qp &q, uint32_t left) {
 }
 
 // ---- the doorbell record ----
+
+// What it says. Where it is what is watched, the pass has just loaded it.
+GPU_FN uint32_t record_of(engine e, const gpu_qp &q) {
+    const uint32_t v = e.a.bell ? load32_acquire((const void *)q.dbrec) : (uint32_t)q.watch_last;
+    return mlx5_be32(v) & 0xffff;
+}
 
 // The announced blocks from cons on, or -1 when the record is ahead of the ring.
 GPU_FN int32_t announced(engine e, gpu_qp &q) {

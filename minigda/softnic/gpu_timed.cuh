@@ -238,7 +238,7 @@ GPU_FN bool serve(engine e, gpu_qp &q) {
         return false;
     if (e.a.timed)
         return serve_timed(e, q);
-    return serve_now(e, q, mlx5_be32(load32_acquire((const void *)q.dbrec)) & 0xffff);
+    return serve_now(e, q, record_of(e, q));
 }
 
 } // namespace softnic_gpu
