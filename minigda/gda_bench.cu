@@ -54,7 +54,7 @@ __global__ void post(const __grid_constant__ gda_handle<O, S> h, uint32_t sm, ui
         return;
     constexpr uint32_t lanes = gda_lanes(S) ? 32 : 1; // a parameter would be loaded again for every post
     const gic::Self self{0, 1, threadIdx.x, lanes};
-    gda_agent<O, S> agent(h, self);
+    typename gda_handle<O, S>::Agent agent(h, self);
     int s = gic::OK;
     GIC_ROLLED
     for (uint32_t lap = 0; lap < 2 && s == gic::OK; lap++) {
@@ -195,6 +195,8 @@ int main() {
         row<o::none, s::exclusive>(bench, "one thread, none", gpu, 16, value);
         row<o::gpu_fence, s::bare>(bench, "the agent without bookkeeping", gpu, 1, value);
         row<o::gpu_fence, s::bare>(bench, "the agent without bookkeeping", gpu, 16, value);
+        row<o::gpu_fence, s::spare>(bench, "nothing kept in registers", gpu, 1, value);
+        row<o::gpu_fence, s::spare>(bench, "nothing kept in registers", gpu, 16, value);
         row<o::runtime, s::exclusive>(bench, "one thread, order a branch", gpu, 1, value);
         row<o::runtime, s::exclusive>(bench, "one thread, order a branch", gpu, 16, value);
         row<o::gpu_fence, s::group>(bench, "one warp, own queue", gpu, 32, value);

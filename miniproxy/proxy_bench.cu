@@ -1,11 +1,18 @@
 // What handing a put to the CPU proxy costs a GPU thread, beside a bare loop of the same stores. Rings and progress are
-// in host memory, no worker runs, and the progress says that everything is free. On every fourth multiprocessor;
-// printed are medians and the span.
+// in host memory. First no worker runs, and the progress says that everything is free; then a thread of the host takes
+// the descriptors, which a worker would also turn into WQEs, looking at an empty ring again at once or after a while.
+// On every fourth multiprocessor; printed are medians and the span.
 //
 //   make cuda && build/cuda/test/proxy_bench
 #include "miniproxy/proxy.cuh"
 
 #include "minigda/gpu_bench.cuh"
+
+#include <sched.h>
+#include <time.h>
+
+#include <atomic>
+#include <thread>
 
 using namespace gpu_bench;
 using namespace proxy;
@@ -66,6 +73,76 @@ template <Handoff F> void row(const Bench &bench, const char *name, Handle<F> h,
            attr.numRegs, attr.localSizeBytes, median(b), median(b) / median(f));
 }
 
+// Takes descriptors in order, as a worker does, and says every 16 that their slots are free.
+class Reader {
+  public:
+    Reader(const Rings &rings, uint64_t rest_ns)
+        : rings_(rings), rest_ns_(rest_ns), thread_([this] { run(); }) {}
+    ~Reader() {
+        quit_ = true;
+        thread_.join();
+    }
+    uint64_t taken() const { return taken_.load(std::memory_order_acquire); }
+
+  private:
+    static uint64_t now() {
+        struct timespec ts;
+        clock_gettime(CLOCK_MONOTONIC, &ts);
+        return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+    }
+    bool take(uint64_t at) const {
+        const Descriptor *d = rings_.slots + (at & rings_.mask);
+        const uint64_t phase = phase_of(at, rings_.shift);
+        return (__atomic_load_n(&d->head, __ATOMIC_ACQUIRE) & 1) == phase &&
+               (__atomic_load_n(&d->tail, __ATOMIC_ACQUIRE) & 1) == phase;
+    }
+    void run() {
+        uint32_t empty = 0;
+        while (!quit_) {
+            const uint64_t before = taken_.load(std::memory_order_relaxed);
+            uint64_t at = before;
+            while (at - before < 16 && take(at))
+                at++;
+            if (at != before) {
+                __atomic_store_n(&rings_.progress->consumed, at, __ATOMIC_RELEASE);
+                taken_.store(at, std::memory_order_release);
+                empty = 0;
+                continue;
+            }
+            if (++empty % 65536 == 0)
+                sched_yield();
+            for (const uint64_t until = rest_ns_ ? now() + rest_ns_ : 0; until && now() < until;)
+                __builtin_ia32_pause();
+        }
+    }
+    Rings rings_;
+    uint64_t rest_ns_;
+    std::atomic<bool> quit_{false};
+    std::atomic<uint64_t> taken_{0};
+    std::thread thread_;
+};
+
+// The same with a reader; the ring goes on from launch to launch.
+template <Handoff F>
+void row_read(const Bench &bench, const char *name, Handle<F> h, bool posted, uint64_t rest_ns) {
+    h.rings.posted = posted;
+    Reader reader(h.rings, rest_ns);
+    uint64_t launched = 0;
+    const std::vector<double> f = bench.scan(name, [&](uint32_t sm, uint64_t *t) {
+        hand_over<F><<<2 * bench.sms, 32>>>(h, sm, t, bench.status);
+        MUST(cudaDeviceSynchronize());
+        launched += warm + posts;
+        for (uint64_t tries = 0; reader.taken() < launched; sched_yield())
+            if (++tries == 10000000) {
+                fprintf(stderr, "%s: %llu of %llu descriptors arrived\n", name,
+                        (unsigned long long)reader.taken(), (unsigned long long)launched);
+                exit(1);
+            }
+    });
+    printf("%-16s %8.1f (%6.1f..%6.1f) read, an empty ring again after %llu ns\n", name, median(f), least(f),
+           most(f), (unsigned long long)rest_ns);
+}
+
 template <Handoff F> Handle<F> handle() {
     Handle<F> h{};
     h.nranks = 1;
@@ -91,5 +168,10 @@ int main() {
     row(bench, "tuned, posted", handle<Handoff::tuned>(), true);
     row(bench, "tuned, ordered", handle<Handoff::tuned>(), false);
     row(bench, "baseline", handle<Handoff::baseline>(), false);
+    for (uint64_t rest_ns : {0, 50, 200, 1000})
+        row_read(bench, "tuned, posted", handle<Handoff::tuned>(), true, rest_ns);
+    for (uint64_t rest_ns : {0, 200})
+        row_read(bench, "tuned, ordered", handle<Handoff::tuned>(), false, rest_ns);
+    row_read(bench, "baseline", handle<Handoff::baseline>(), false, 0);
     return 0;
 }

@@ -39,12 +39,14 @@ struct caller_workload {
     static constexpr float C = -1.9f;
     static constexpr uint32_t THREADS_MAX = 256;
     static constexpr uint32_t BOUND = 8; // blocks per multiprocessor that a bounded kernel is compiled for
+    static constexpr uint32_t TIGHT =
+        29; // or registers: three more than `absent` takes of itself (compute, live=8)
 
     struct Params {
         uint32_t sends, peer; // does this rank send, and to whom
         uint32_t work, live, blocks, threads, iterations;
         uint32_t apart;           // on a CUDA device: the communication code is called through a pointer
-        uint32_t bound;           // on a CUDA device: BOUND, or 1 for the registers that the compiler likes
+        uint32_t bound;           // on a CUDA device: BOUND, TIGHT, or 1 for the registers the compiler likes
         uint32_t bytes, messages; // per block
         uint32_t rounds, warmup, variants;
         uint64_t src, dst, stride, sums; // sums: a window word per variant, what its results add up to
@@ -85,11 +87,13 @@ struct caller_workload {
             return rc;
         if (p->work > STREAM || p->peer >= nranks || p->blocks == 0 || p->threads == 0 ||
             p->iterations == 0 || p->rounds == 0 || p->threads > THREADS_MAX ||
-            (p->bound != 1 && p->bound != BOUND) ||
+            (p->bound != 1 && p->bound != BOUND && p->bound != TIGHT) ||
             (p->live != 8 && p->live != 16 && p->live != 32 && p->live != 64))
             return gic::fail(-EINVAL,
                              "caller: work=%u peer=%u blocks=%u threads=%u iterations=%u rounds=%u live=%u",
                              p->work, p->peer, p->blocks, p->threads, p->iterations, p->rounds, p->live);
+        if (p->bound == TIGHT && (p->work != COMPUTE || p->live != 8 || p->apart))
+            return gic::fail(-ENOTSUP, "caller: bound=%u is for work=compute, live=8, call=inlined", TIGHT);
         p->variants = p->messages ? (uint32_t)VARIANTS : (uint32_t)SEND;
         in.agents = p->sends ? p->blocks : 1;
         if (!p->sends)

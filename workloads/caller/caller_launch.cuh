@@ -34,14 +34,22 @@ GIC_DEVICE void end_block(gic::Loop *loops) {
 // Compiled for so many resident blocks of the largest size: 1 leaves the registers to the compiler.
 #define GIC_CALLER_BOUND(blocks) __launch_bounds__(caller_workload::THREADS_MAX, blocks)
 
-template <uint32_t W, uint32_t N, uint32_t B>
-__global__ void GIC_CALLER_BOUND(B) absent(const __grid_constant__ Params p, gic::Loop *loops) {
+template <uint32_t W, uint32_t N> GIC_DEVICE void absent_body(const Params &p, gic::Loop *loops) {
     begin_block(loops);
     caller_workload::Thread<W, N> t;
     t.load(p, thread_of());
     pin(t.v);
     t.run(p, thread_of());
     end_block(loops);
+}
+template <uint32_t W, uint32_t N, uint32_t B>
+__global__ void GIC_CALLER_BOUND(B) absent(const __grid_constant__ Params p, gic::Loop *loops) {
+    absent_body<W, N>(p, loops);
+}
+template <uint32_t W, uint32_t N>
+__global__ void __maxnreg__(caller_workload::TIGHT)
+    absent_tight(const __grid_constant__ Params p, gic::Loop *loops) {
+    absent_body<W, N>(p, loops);
 }
 
 // What a library gives that is linked, not included: the kernel knows nothing of it but where it is.
@@ -52,9 +60,9 @@ __device__ __noinline__ int send_apart(const H &h, const Params &p, const gic::S
 }
 template <class H> __global__ void find_sender(uint64_t *to) { *to = (uint64_t)(Sender<H>)send_apart<H>; }
 
-template <uint32_t W, uint32_t N, uint32_t B, bool Apart, class H>
-__global__ void GIC_CALLER_BOUND(B) code(const __grid_constant__ H h, const __grid_constant__ Params p,
-                                         uint32_t variant, gic::Loop *loops, volatile uint32_t *stop) {
+template <uint32_t W, uint32_t N, bool Apart, class H>
+GIC_DEVICE void code_body(const H &h, const Params &p, uint32_t variant, gic::Loop *loops,
+                          volatile uint32_t *stop) {
     begin_block(loops);
     caller_workload::Thread<W, N> t;
     t.load(p, thread_of());
@@ -79,6 +87,18 @@ __global__ void GIC_CALLER_BOUND(B) code(const __grid_constant__ H h, const __gr
     pin(t.v);
     t.run(p, thread_of());
     end_block(loops);
+}
+
+template <uint32_t W, uint32_t N, uint32_t B, bool Apart, class H>
+__global__ void GIC_CALLER_BOUND(B) code(const __grid_constant__ H h, const __grid_constant__ Params p,
+                                         uint32_t variant, gic::Loop *loops, volatile uint32_t *stop) {
+    code_body<W, N, Apart>(h, p, variant, loops, stop);
+}
+template <uint32_t W, uint32_t N, class H>
+__global__ void __maxnreg__(caller_workload::TIGHT)
+    code_tight(const __grid_constant__ H h, const __grid_constant__ Params p, uint32_t variant,
+               gic::Loop *loops, volatile uint32_t *stop) {
+    code_body<W, N, false>(h, p, variant, loops, stop);
 }
 
 // What every agent posted is complete.
@@ -142,6 +162,8 @@ template <uint32_t W> Absent absent_for(const Params &p) {
     return p.bound > 1 ? absent_for<W, caller_workload::BOUND>(p.live) : absent_for<W, 1>(p.live);
 }
 inline Absent absent_for(const Params &p) {
+    if (p.bound == caller_workload::TIGHT)
+        return absent_tight<caller_workload::COMPUTE, 8>;
     return p.work == caller_workload::STREAM ? absent_for<caller_workload::STREAM>(p)
                                              : absent_for<caller_workload::COMPUTE>(p);
 }
@@ -179,6 +201,9 @@ template <uint32_t W, uint32_t B, class H> Code<H> code_for(const Params &p) {
     return code_for<W, B, false, H>(p.live);
 }
 template <uint32_t W, class H> Code<H> code_for(const Params &p) {
+    if constexpr (W == caller_workload::COMPUTE)
+        if (p.bound == caller_workload::TIGHT)
+            return code_tight<W, 8, H>;
     if constexpr (Built<H>::bounded)
         if (p.bound > 1)
             return code_for<W, caller_workload::BOUND, H>(p);
