@@ -290,6 +290,9 @@ void set_environment(const struct gic_open *open) {
         setenv("NVSHMEM_DISABLE_GDRCOPY", "1", 1);
         setenv("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "lo", 0); // one host
         setenv("EP_DISABLE_GIN", "1", 1);                     // DeepEP 2 asks for a NIC otherwise
+        if (strcmp(open->nic, "soft") == 0)
+            setenv("NVSHMEM_DISABLE_CUDA_VMM", "1",
+                   1); // the heap in one piece, which softnic of a peer can open
     } else {
         setenv("NVSHMEM_HCA_LIST", (std::string(open->nic) + ":1").c_str(), 0);
     }

@@ -6,6 +6,7 @@ One class per API. `device` makes arrays and looks into them: cuda.py with torch
 import bisect
 import hashlib
 import inspect
+import os
 import struct
 from array import array
 
@@ -98,6 +99,8 @@ class LowLatency:
         self.check(state, point)
         p = point
         bytes_ = state.deep_ep.Buffer.get_low_latency_rdma_size_hint(p.max_tokens, p.hidden, p.ranks, p.experts)
+        if p.path == "softnic":  # a heap in one piece does not grow
+            os.environ["NVSHMEM_SYMMETRIC_SIZE"] = str(bytes_ + (256 << 20))
         self.buffer = state.buffer("ll", (p.path, p.local), bytes_, lambda: make_buffer(
             state, 0, bytes_, low_latency_mode=True, num_qps_per_rank=p.local,
             allow_nvlink_for_low_latency_mode=p.path == "nvlink"))
