@@ -101,8 +101,10 @@ int probe(const struct gic_open *open) {
 }
 
 void close_session(struct gic_session *s) {
-    if (s)
+    if (s) {
+        s->replay.reset(); // has memory of the device that goes with the fabric
         gda_close(s->g);
+    }
     delete s;
 }
 
