@@ -115,6 +115,10 @@ int check(const struct gic_open *open, gda_attr *attr_p) {
             "ringer=host with watch=%s: the NIC takes the record and waits for no doorbell; want "
             "watch=bell",
             gda_fabric_watch(open));
+    if (attr_p->host_rings && gda_fabric_places(open).doorbells_on_gpu)
+        return gic::fail(
+            -ENOTSUP,
+            "ringer=host with doorbell=gpu: a processor cannot store into GPU memory; want doorbell=host");
     // On a GPU nothing orders the record before the bell then, and the engine takes the index from the record.
     if (attr_p->order == gda_order::gpu_fence && strncmp(open->device, "cuda", 4) == 0 &&
         strcmp(gda_fabric_watch(open), "bell") == 0)

@@ -100,8 +100,8 @@ func TestSuites(t *testing.T) {
 				for _, pt := range o.Points {
 					points[o.Backend][o.Workload+" "+pairs(pt)] = true
 				}
-				// What only CUDA threads can do is skipped without a GPU, in the suite that is for them.
-				forGPU := name == "paper-gpu" && strings.Contains(o.Skip, "needs a CUDA device")
+				// What only CUDA threads can do is skipped without a GPU, in the suites that are for them.
+				forGPU := slices.Contains([]string{"paper-gpu", "nvshmem"}, name) && strings.Contains(o.Skip, "needs a CUDA device")
 				if floor := o.Backend == "minigda" || o.Backend == "miniproxy"; floor && o.Skip != "" && !forGPU {
 					t.Errorf("suite %s, %s ranks: %s on %s %s is skipped: %s", name, ranks, o.Workload, o.Backend, pairs(o.Config), o.Skip)
 				}

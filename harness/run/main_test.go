@@ -299,7 +299,8 @@ func (j *ringJob) Summarize(rs []workloads.RankResult) (workloads.Summary, error
 	m.Name, m.Unit, m.Class, m.Headline = "put", "s", workloads.Time, true
 	sum := workloads.Summary{Metrics: []workloads.Metric{m}, Facts: map[string]any{"ring": j.size}}
 	if j.size == issueSize {
-		sum.Metrics = append(sum.Metrics, workloads.Metric{Name: "issue", Unit: "s", Class: workloads.Time, Samples: []float64{1e-9}})
+		sum.Metrics = append(sum.Metrics, workloads.Metric{Name: "issue", Unit: "s", Class: workloads.Time, Samples: []float64{1e-9}},
+			workloads.Metric{Name: "posting_rate", Unit: "msg/s", Class: workloads.Rate, Samples: []float64{1e9}})
 		sum.Warnings = []workloads.Warning{{Code: "timer_check", Text: "off"}, {Code: "other", Text: "stays"}}
 	}
 	return sum, nil

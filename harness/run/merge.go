@@ -85,10 +85,13 @@ func (p *processRun) merge(it item, results []*pointResult) *record.Case {
 }
 
 // keepIssueOnly drops what an unsafe configuration cannot tell. Without an order before the doorbell nothing may be
-// served while it is rung, so backends hold the NIC meanwhile: what the device spends on posting is true, and every
-// time that waits for the NIC is that of the holding.
+// served while it is rung, so backends hold the NIC meanwhile: what the device spends on posting is true, as an issue
+// time or as a rate of posts, and every time that waits for the NIC is that of the holding.
 func keepIssueOnly(c *record.Case) {
-	c.Metrics = slices.DeleteFunc(c.Metrics, func(m record.Metric) bool { return m.Name != "issue" })
+	c.Metrics = slices.DeleteFunc(c.Metrics, func(m record.Metric) bool { return m.Name != "issue" && m.Name != "posting_rate" })
+	for i := range c.Metrics {
+		c.Metrics[i].Headline = true
+	}
 	c.Warnings = slices.DeleteFunc(c.Warnings, func(w workloads.Warning) bool { return w.Code == "timer_check" })
 }
 

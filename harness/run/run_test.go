@@ -237,7 +237,7 @@ func TestWrongResultsAreUnverified(t *testing.T) {
 // A configuration without ordering is issue-only: every time that waits for the NIC is left out.
 func TestUnsafeKeepsIssueOnly(t *testing.T) {
 	t.Parallel()
-	for config, want := range map[string][]string{"fault=unsafe": {"issue"}, "": {"put", "issue"}} {
+	for config, want := range map[string][]string{"fault=unsafe": {"issue", "posting_rate"}, "": {"put", "issue", "posting_rate"}} {
 		got, err := measure(t, t.Context(), testPlan(2, config, fmt.Sprint(issueSize)), Options{}, nil)
 		if err != nil || len(got) != 1 {
 			t.Fatalf("%q: %d records, error %v", config, len(got), err)
@@ -245,6 +245,9 @@ func TestUnsafeKeepsIssueOnly(t *testing.T) {
 		var names, codes []string
 		for _, m := range got[0].Metrics {
 			names = append(names, m.Name)
+			if !m.Headline && config != "" {
+				t.Errorf("%q: %s is not shown", config, m.Name)
+			}
 		}
 		for _, w := range got[0].Warnings {
 			codes = append(codes, w.Code)
