@@ -22,7 +22,7 @@ import (
 var works = []workloads.Workload{op.Workload{}, rate.Workload{}, goodput.Workload{}, alltoall.Workload{}, moe.Workload{},
 	conform.Workload{}}
 
-// floors adds the workload that only the floors have device code for.
+// floors adds the workload that only some have device code for.
 func floors(t Target) Target {
 	t.Workloads = append(slices.Clone(works), caller.Workload{})
 	return t
@@ -71,14 +71,53 @@ func TestMinigda(t *testing.T) {
 
 func TestMiniproxy(t *testing.T) { TestBackend(t, floors(softTarget(t, "miniproxy", nil))) }
 
-// NVSHMEM needs a GPU, and a build of `make cuda` in GIC_BUILD. Its heap does not grow with the window, its path is the
-// NIC's, and fault is there to fail.
+// NVSHMEM needs a GPU, and a build of `make cuda` in GIC_BUILD. Its heap does not grow with the window, and fault is
+// there to fail.
 func TestNVSHMEM(t *testing.T) {
 	if device() == "host" {
 		t.Skip("needs a GPU: set GIC_TEST_DEVICE=cuda:N")
 	}
 	target := softTarget(t, "nvshmem", nil)
-	target.Config = map[string]string{"heap": "256", "path": "auto", "fault": "none"}
+	target.Config = map[string]string{"heap": "256", "fault": "none"}
+	TestBackend(t, floors(target))
+}
+
+// An error CQE is no hang, whoever posted: the run fails and says which syndrome the NIC gave, and so does the next one.
+func TestNVSHMEMFault(t *testing.T) {
+	if device() == "host" {
+		t.Skip("needs a GPU: set GIC_TEST_DEVICE=cuda:N")
+	}
+	target := softTarget(t, "nvshmem", nil)
+	serveIfRank(t, target)
+	paths := []string{"ibgda", "ibrc"}
+	if target.NICConfig["engine"] == "gpu" {
+		paths = paths[:1] // the proxy thread reaches no queue of the GPU's
+	}
+	for _, path := range paths {
+		t.Run(path, func(t *testing.T) {
+			target.Config = map[string]string{"heap": "64", "path": path, "fault": "withdraw"}
+			found := strings.Join(find(t, target, func(tr *trial) {
+				if job, err := tr.job(op.Workload{}, base(op.Workload{}), 2); err != nil {
+					tr.errorf("%v", err)
+				} else if tr.open(2, nil) {
+					tr.check("op", job)
+				}
+			}), "\n")
+			if !strings.Contains(found, "syndrome 0x13") {
+				t.Errorf("found\n%s\nwant an error CQE with syndrome 0x13 (remote access)", found)
+			}
+		})
+	}
+}
+
+// NCCL likewise. Its counters of completion=counter and an agent of many lanes are among its keys.
+func TestNCCLGIN(t *testing.T) {
+	if device() == "host" {
+		t.Skip("needs a GPU: set GIC_TEST_DEVICE=cuda:N")
+	}
+	target := softTarget(t, "ncclgin", nil)
+	target.Config = map[string]string{"path": "auto", "fault": "none"}
+	target.Workloads = append(slices.Clone(works), caller.Workload{})
 	TestBackend(t, target)
 }
 

@@ -36,6 +36,7 @@ struct Job {
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     std::atomic<bool> leaving{false};
     std::vector<Region> heap; // of this rank
+    volatile uint32_t *error_word = nullptr;
     gic::Facts facts;
     gic::Counters counters;
 };

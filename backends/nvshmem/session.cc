@@ -181,6 +181,7 @@ int prepare_transport(gic_session *s, const struct gic_open *open) {
     if (int rc = t->prepare(open))
         return gic::fail(rc, "%s", t->last_error());
     s->transport = t;
+    t->on_error(const_cast<volatile uint32_t *>(s->gpu->stop_word()));
     return agree(s, s->rank == 0 && s->host_heap ? lock_heap(s) : 0, "take the symmetric heap");
 }
 
@@ -228,8 +229,10 @@ void close_session(struct gic_session *s) {
     if (!s)
         return;
     finalize_nvshmem(s);
-    if (s->transport)
+    if (s->transport) {
+        s->transport->on_error(nullptr);
         s->transport->release();
+    }
     if (s->heap_lock >= 0) {
         shm_unlink(heap_name);
         close(s->heap_lock);
@@ -379,11 +382,12 @@ int after_run(gic_session *s, int status) {
     const std::string said = gic::error_text();
     int ended = 0;
     if (s->transport) {
-        ended = s->transport->end(status == 0);
-        if (ended)
+        const int error = s->transport->error();
+        const std::string cause = error ? s->transport->last_error() : "";
+        if ((ended = s->transport->end(status == 0)) != 0)
             ended = gic::fail(ended, "%s", s->transport->last_error());
-        if (s->transport->error() != 0)
-            ended = gic::fail(-EIO, "%s", s->transport->last_error());
+        if (error)
+            ended = gic::fail(-EIO, "%s", cause.c_str());
     }
     s->broken |= status != 0 || ended != 0;
     if (ended)

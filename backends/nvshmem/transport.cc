@@ -166,7 +166,7 @@ int prepare(const struct gic_open *open) {
         struct gic_open view = *open;
         std::vector<gic_kv> nic(open->nic_config, open->nic_config + open->nic_config_count);
         if (gda_fabric_places(open).gpu_engine)
-            nic.push_back({"start", "demand"}); // the library waits for the device whenever it likes
+            nic.push_back({"presence", "demand"}); // the library waits for the device whenever it likes
         view.nic_config = nic.data();
         view.nic_config_count = (uint32_t)nic.size();
         if (int rc = gda_fabric_probe(&view, cpu_posts))
@@ -180,14 +180,15 @@ int prepare(const struct gic_open *open) {
 int error() {
     if (!job.fabric)
         return gic::fail(-EINVAL, "the transport is not prepared");
-    if (int rc = softnic_engine_error(job.fabric->nic))
-        return gic::fail(rc, "%s", softnic_error());
     for (const gda_qp &qp : job.fabric->qps)
         if (const uint8_t syndrome = softnic_qp_syndrome(job.fabric->nic, qp.qpn))
             return gic::fail(-EIO, "error CQE on QP %u to rank %u: syndrome 0x%02x", qp.qpn, qp.peer,
                              syndrome);
-    return 0;
+    const int rc = softnic_engine_error(job.fabric->nic);
+    return rc ? gic::fail(rc, "%s", softnic_error()) : 0;
 }
+
+void on_error(volatile uint32_t *word) { job.error_word = word; }
 
 int counters(const struct gic_counter **counters_p, uint32_t *count_p) {
     return gic::guarded([&]() -> int {
@@ -243,4 +244,5 @@ GIC_EXPORT const struct gic_nvshmem_transport gic_nvshmem_transport_v1 = {
     nvshmem_job::last_error,
     nvshmem_job::begin,
     nvshmem_job::end,
+    nvshmem_job::on_error,
 };

@@ -44,7 +44,8 @@ struct gic_nvshmem_transport {
     /* Collective: makes this rank's NIC from open->device and open->nic_config. Once; open->comm must last until
      * release(). */
     int (*prepare)(const struct gic_open *open);
-    /* 0, or -EIO: a queue pair has seen an error CQE; the text has its number, peer and syndrome. */
+    /* 0, or -EIO: a queue pair has seen an error CQE; the text has its number, peer and syndrome. Ask before end(): an
+     * engine whose device context has gone keeps nothing. */
     int (*error)(void);
     /* As gic_backend.counters and .facts. NVSHMEM's own traffic in init, barriers and finalize is counted too. */
     int (*counters)(const struct gic_counter **counters_p, uint32_t *count_p);
@@ -58,6 +59,9 @@ struct gic_nvshmem_transport {
      * outside is served too, some time later. end(): whether the launch was fine; -EIO when a doorbell is missing. */
     int (*begin)(void);
     int (*end)(int fine);
+    /* *word becomes 1 when the transport itself sees an error CQE (ibrc: IBGDA's device code sees it and ends the kernel),
+     * since the library's device code would wait on. NULL: no word any more. */
+    void (*on_error)(volatile uint32_t *word);
 };
 
 #ifdef __cplusplus
