@@ -38,9 +38,8 @@ struct caller_workload {
     static constexpr uint32_t INPUTS = 64; // different values that threads begin with
     static constexpr float C = -1.9f;
     static constexpr uint32_t THREADS_MAX = 256;
-    static constexpr uint32_t BOUND = 8; // blocks per multiprocessor that a bounded kernel is compiled for
-    static constexpr uint32_t TIGHT =
-        29; // or registers: three more than `absent` takes of itself (compute, live=8)
+    static constexpr uint32_t BOUND = 8;  // blocks per multiprocessor that a bounded kernel is compiled for
+    static constexpr uint32_t TIGHT = 28; // or registers: three more than `absent` needs (compute, live=8)
 
     struct Params {
         uint32_t sends, peer; // does this rank send, and to whom
@@ -92,8 +91,8 @@ struct caller_workload {
             return gic::fail(-EINVAL,
                              "caller: work=%u peer=%u blocks=%u threads=%u iterations=%u rounds=%u live=%u",
                              p->work, p->peer, p->blocks, p->threads, p->iterations, p->rounds, p->live);
-        if (p->bound == TIGHT && (p->work != COMPUTE || p->live != 8 || p->apart))
-            return gic::fail(-ENOTSUP, "caller: bound=%u is for work=compute, live=8, call=inlined", TIGHT);
+        if (p->bound == TIGHT && (p->work != COMPUTE || p->live != 8 || !p->apart))
+            return gic::fail(-ENOTSUP, "caller: bound=%u is for work=compute, live=8, call=apart", TIGHT);
         p->variants = p->messages ? (uint32_t)VARIANTS : (uint32_t)SEND;
         in.agents = p->sends ? p->blocks : 1;
         if (!p->sends)

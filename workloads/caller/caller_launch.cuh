@@ -94,11 +94,13 @@ __global__ void GIC_CALLER_BOUND(B) code(const __grid_constant__ H h, const __gr
                                          uint32_t variant, gic::Loop *loops, volatile uint32_t *stop) {
     code_body<W, N, Apart>(h, p, variant, loops, stop);
 }
+// With so few registers only a call leaves the values in them: of code that is inlined the compiler keeps some of the
+// values in memory all along, also in the loop that a dormant kernel is about.
 template <uint32_t W, uint32_t N, class H>
 __global__ void __maxnreg__(caller_workload::TIGHT)
     code_tight(const __grid_constant__ H h, const __grid_constant__ Params p, uint32_t variant,
                gic::Loop *loops, volatile uint32_t *stop) {
-    code_body<W, N, false>(h, p, variant, loops, stop);
+    code_body<W, N, true>(h, p, variant, loops, stop);
 }
 
 // What every agent posted is complete.
