@@ -217,13 +217,17 @@ class Device:
         session.barrier()
 
     def check(self, point, operation):
-        """Kernels of ranks on one GPU wait for each other: all their blocks must fit beside each other, or nobody moves on."""
+        """Kernels of ranks on one GPU wait for each other: all their blocks must fit beside each other, or nobody moves on.
+
+        A limit of MPS is no help: two ranks with 64 blocks each and half of an H200 each did not move on; they may have
+        been given the same half."""
         if self.sharers == 1:
             return
-        whole = self.all_multiprocessors()
-        room = self.multiprocessors if whole is None else min(self.multiprocessors, whole // self.sharers)
-        if whole is None and self.sharers > 1:
-            room = self.multiprocessors // self.sharers
+        whole = self.all_multiprocessors() or self.multiprocessors
+        if self.multiprocessors < whole:
+            raise Refused("%d of %d multiprocessors are left to a rank by CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, maybe the same ones to "
+                          "several that wait for each other: unset it, or use a GPU for each rank" % (self.multiprocessors, whole))
+        room = whole // self.sharers
         if operation.layout == "expert":
             m = self.multiprocessors
             blocks = -(-point.experts // -(-point.experts // m))
@@ -271,7 +275,7 @@ class Device:
         return self.torch.zeros(shape, dtype=self.kinds[kind], device=self.where)
 
     def quantised(self, x):
-        blocks = x.float().view(x.shape[0], -1, 128)
+        blocks = x.float().view(x.shape[0], x.shape[1] // 128, 128)
         top = blocks.abs().amax(dim=2).clamp(min=1e-4)
         q = (blocks * (448.0 / top).unsqueeze(2)).view(x.shape).to(self.torch.float8_e4m3fn)
         return q, (top / 448.0).contiguous()
@@ -282,7 +286,7 @@ class Device:
         if not isinstance(rows, tuple):
             return rows.float()
         q, scales = rows
-        return (q.float().view(*q.shape[:-1], -1, 128) * scales.float().unsqueeze(-1)).view(q.shape)
+        return (q.float().view(*q.shape[:-1], q.shape[-1] // 128, 128) * scales.float().unsqueeze(-1)).view(q.shape)
 
     def scaled_blocks(self, rows, factors):
         return (self._plain(rows) * factors.view(-1, 1, 1)).to(self.torch.bfloat16)

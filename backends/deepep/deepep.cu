@@ -259,27 +259,6 @@ void SessionCall::setup(bool begin) {
     s_->facts.set("setup_wqes", s_->setup["wqes"]);
 }
 
-// Collective, and before anything of CUDA. Ranks that share a GPU have kernels that wait for each other's: each gets its
-// share of the multiprocessors, so that all of them fit beside each other. DeepEP sees the share as the GPU's size.
-int share_device(gic_session *s, const struct gic_open *open) {
-    char mine[192] = {};
-    if (gethostname(mine, 64) != 0)
-        return gic::fail(-errno, "gethostname: %s", strerror(errno));
-    snprintf(mine + 64, 64, "%s", open->device);
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    snprintf(mine + 128, 64, "%s", visible ? visible : "");
-    std::vector<char> all(sizeof mine * s->nranks);
-    if (int rc = gather(s, mine, all.data(), sizeof mine, "devices"))
-        return rc;
-    unsigned sharers = 0;
-    for (uint32_t r = 0; r < s->nranks; r++)
-        sharers += memcmp(&all[sizeof mine * r], mine, sizeof mine) == 0;
-    if (sharers > 1)
-        setenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", std::to_string(100 / sharers).c_str(), 1);
-    s->facts.set("gpu.percentage", (uint64_t)(100 / sharers));
-    return 0;
-}
-
 void set_environment(const struct gic_open *open) {
     // Code that is loaded at its first launch waits for the device, on which a kernel may be waiting for it.
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);
@@ -402,11 +381,7 @@ int open_session(const struct gic_open *open, struct gic_session **session_p) {
         s->nranks = (uint32_t)open->nranks;
         s->comm = *open->comm;
         s->watch = {&s->comm, open->stop, open->timeout_ns};
-        int rc = check_keys(open);
-        if (rc == 0 && strncmp(open->device, "cuda", 4) == 0)
-            rc = share_device(s.get(), open);
-        if (rc == 0)
-            rc = check(open);
+        int rc = check(open);
         if (rc == 0)
             rc = start(s.get(), open);
         if (rc) {

@@ -25,9 +25,13 @@ constexpr int ask_timeout_ms = 20000; // an interpreter on a cold file system
 
 // Prints key=value lines. Nothing is imported but the standard library: that alone may take seconds with torch.
 constexpr const char *questions = R"(
-import importlib.metadata as metadata, importlib.util as util, os, sys, sysconfig
+import os, sys, sysconfig
 def tell(key, value):
     if value: print(key + '=' + str(value).replace('\n', ' '))
+tell('executable', sys.executable)
+tell('version', sys.version.split()[0])
+if sys.version_info < (3, 8): sys.exit()
+import importlib.metadata as metadata, importlib.util as util
 def version(*names):
     for name in names:
         try: return metadata.version(name)
@@ -35,8 +39,6 @@ def version(*names):
 def origin(name):
     try: return util.find_spec(name).origin
     except Exception: return None
-tell('executable', sys.executable)
-tell('version', sys.version.split()[0])
 names = [n for n in (sysconfig.get_config_var('INSTSONAME'), 'libpython%d.%d.so.1.0' % sys.version_info[:2]) if n and '.so' in n]
 folders = [d for d in (sysconfig.get_config_var('LIBDIR'), sys.base_prefix + '/lib', sysconfig.get_config_var('LIBPL')) if d]
 paths = [os.path.join(d, n) for d in folders for n in names if os.path.exists(os.path.join(d, n))]
@@ -262,6 +264,11 @@ int find_python(Python *python_p) {
     python_p->executable = python_p->get("executable");
     python_p->version = python_p->get("version");
     python_p->library = python_p->get("library");
+    int major = 0, minor = 0;
+    if (sscanf(python_p->version.c_str(), "%d.%d", &major, &minor) == 2 &&
+        (major < 3 || (major == 3 && minor < 8)))
+        return gic::fail(-ENOTSUP, "Python %s (%s) is too old: want 3.8 or later", python_p->version.c_str(),
+                         python_p->executable.c_str());
     if (python_p->executable.empty() || python_p->library.empty())
         return gic::fail(-ENOTSUP, "%s is no Python: it does not tell its own path", path.c_str());
     if (python_p->library[0] == '/')
