@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -106,15 +107,51 @@ func fileVersion(path string) string {
 	return version
 }
 
+// HashesEnv names a folder, private to a run, in which its processes keep the hashes of files: each has a driver's
+// library of a hundred megabytes to read otherwise.
+const HashesEnv = "GIC_HASHES"
+
+// hash gives the SHA-256 of a file, "" when it cannot be read. One that was not touched since is not read again.
 func hash(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
+	kept := keptHash(f)
+	if b, err := os.ReadFile(kept); err == nil && len(b) == hex.EncodedLen(sha256.Size) {
+		return string(b)
+	}
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return ""
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	sum := hex.EncodeToString(h.Sum(nil))
+	if kept != "" {
+		keep(kept, sum)
+	}
+	return sum
+}
+
+// keptHash is where the hash of a file in its present state is kept; "" for nowhere.
+func keptHash(f *os.File) string {
+	dir := os.Getenv(HashesEnv)
+	info, err := f.Stat()
+	if dir == "" || err != nil {
+		return ""
+	}
+	id := sha256.Sum256(fmt.Appendf(nil, "%s %d %d", f.Name(), info.Size(), info.ModTime().UnixNano()))
+	return filepath.Join(dir, hex.EncodeToString(id[:16]))
+}
+
+// keep writes a hash for other processes; one that cannot is none the worse.
+func keep(path, sum string) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "new-")
+	if err != nil {
+		return
+	}
+	_, err = tmp.WriteString(sum)
+	if tmp.Close() != nil || err != nil || os.Rename(tmp.Name(), path) != nil {
+		os.Remove(tmp.Name())
+	}
 }

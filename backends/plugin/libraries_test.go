@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -54,5 +55,52 @@ func TestMapped(t *testing.T) {
 	}
 	if len(got) != len(want) {
 		t.Errorf("%d libraries, want %d: %+v", len(got), len(want), got)
+	}
+}
+
+// A file is read once for all processes of a run, and again when it was touched.
+func TestKeptHashes(t *testing.T) {
+	dir, kept := t.TempDir(), t.TempDir()
+	lib := filepath.Join(dir, "lib.so")
+	write := func(text string, at time.Time) {
+		t.Helper()
+		if err := os.WriteFile(lib, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(lib, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := time.Unix(1e9, 0)
+	write("one", now)
+	one := hash(lib)
+	t.Setenv(HashesEnv, kept)
+	if got := hash(lib); got != one {
+		t.Errorf("%s, want %s", got, one)
+	}
+	write("two", now) // the same size and time: what is kept is used
+	if got := hash(lib); got != one {
+		t.Errorf("the file was read again: %s", got)
+	}
+	write("two", now.Add(time.Second))
+	two := hash(lib)
+	if two == one || len(two) != len(one) {
+		t.Errorf("a touched file has the hash %s", two)
+	}
+	files, err := os.ReadDir(kept)
+	if err != nil || len(files) != 2 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, f := range files { // a broken one is not believed
+		if err := os.WriteFile(filepath.Join(kept, f.Name()), []byte("?"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := hash(lib); got != two {
+		t.Errorf("%s, want %s", got, two)
+	}
+	t.Setenv(HashesEnv, filepath.Join(dir, "none"))
+	if got := hash(lib); got != two {
+		t.Errorf("without a folder: %s", got)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"gic/backends"
+	"gic/backends/plugin"
 	"gic/harness/plan"
 	"gic/harness/record"
 	"gic/harness/report"
@@ -191,6 +192,11 @@ func (a *app) measure(ctx context.Context, r *runFlags, args []string, cluster *
 				fmt.Fprintln(a.stderr, "gic:", err)
 			}
 		}()
+	}
+	if hashes, err := os.MkdirTemp("", "gic-hashes-"); err == nil { // without it every process reads the libraries
+		defer os.RemoveAll(hashes)
+		os.Setenv(plugin.HashesEnv, hashes)
+		defer os.Unsetenv(plugin.HashesEnv)
 	}
 	progress := newReporter(a.stderr, part.Records(), newLabels(s.cat))
 	opt := run.Options{Workloads: workloadMap(), Plugin: s.cat.path, Cluster: cluster, Timeout: r.timeout,
