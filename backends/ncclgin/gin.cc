@@ -358,8 +358,54 @@ int coll_error(const Coll *coll) {
     return rc ? gic::fail(-EIO, "the engine has ended: %s", softnic_error()) : 0;
 }
 
+namespace {
+
+// The window of window_alloc, and are there so many communicators?
+int check_window(void *addr, size_t bytes, uint32_t count) {
+    std::lock_guard<std::mutex> hold(job.lock);
+    if (count != job.colls.size())
+        return gic::fail(-EINVAL, "handles for %u GIN communicators: there are %zu", count, job.colls.size());
+    for (const Region &r : job.windows)
+        if (r.addr == addr && bytes && bytes <= r.bytes)
+            return 0;
+    return gic::fail(-EINVAL, "%zu bytes at %p are no window of window_alloc", bytes, addr);
+}
+
+} // namespace
+
+int window_register(void *addr, size_t bytes, void **handles_p, uint32_t count) {
+    if (int rc = check_window(addr, bytes, count))
+        return rc;
+    for (uint32_t i = 0; i < count; i++) {
+        Coll *coll = job.colls[i];
+        void *mr = nullptr;
+        if (reg_mr_sym(coll, addr, bytes, POINTER_CUDA, 0, &mr, &handles_p[i]) != SUCCESS) {
+            const std::string said = gic::error_text();
+            window_deregister(addr);
+            return gic::fail(-EIO, "%s", said.c_str());
+        }
+        std::lock_guard<std::mutex> hold(job.lock);
+        job.shown.push_back({addr, coll, (Mr *)mr});
+    }
+    return 0;
+}
+
+int window_deregister(void *addr) {
+    for (size_t i = 0; i < job.shown.size(); i++) {
+        const Job::Shown one = job.shown[i];
+        if (one.addr != addr)
+            continue;
+        job.shown.erase(job.shown.begin() + (long)i--);
+        dereg_mr_sym(one.coll, one.mr);
+    }
+    return 0;
+}
+
 // Whatever NCCL has left of it, after an abort say.
 void coll_free(Coll *coll) {
+    for (size_t i = 0; i < job.shown.size(); i++)
+        if (job.shown[i].coll == coll)
+            job.shown.erase(job.shown.begin() + (long)i--);
     if (coll->context)
         context_free(coll->context);
     for (Mr *mr : coll->mrs) {

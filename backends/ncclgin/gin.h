@@ -18,6 +18,10 @@ int queues_error(const Queues &queues);
 int coll_error(const Coll *coll);
 void coll_free(Coll *coll);
 
+// See net.h.
+int window_register(void *addr, size_t bytes, void **handles_p, uint32_t count);
+int window_deregister(void *addr);
+
 } // namespace ncclgin
 
 #endif

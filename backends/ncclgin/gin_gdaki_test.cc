@@ -339,6 +339,39 @@ void check_traffic(int rank, const char *job) {
     plugin.release();
 }
 
+// A window that NCCL does not register, shown to all contexts at once.
+void check_shown(int rank, const char *job) {
+    Rank r(rank, job);
+    MUST(r.prepare("gdaki"));
+    void *memory = nullptr, *context = nullptr, *handles[2] = {};
+    MUST(plugin.window_alloc(window_bytes, &memory));
+    DeviceHandle *h = nullptr;
+    void *first = r.connect(), *second = r.connect();
+    MUST(gin.create_context(first, 8, 4, &context, &h));
+    REFUSES(plugin.window_register(memory, window_bytes, handles, 1), "there are 2");
+    REFUSES(plugin.window_register((char *)memory + 8, 8, handles, 2), "no window of window_alloc");
+    REFUSES(plugin.window_register(memory, window_bytes + 1, handles, 2), "no window of window_alloc");
+    MUST(plugin.window_register(memory, window_bytes, handles, 2));
+    CHECK(handles[0] && handles[1] && handles[0] != handles[1], "a handle for each");
+    Device d(h, (uint32_t)rank, 2);
+    const auto *mr = (const MemHandle *)handles[0];
+    *(uint64_t *)memory = 7 + (uint64_t)rank;
+    barrier(nullptr);
+    CHECK(await(d.main[1 - rank], d.put(1 - (uint32_t)rank, mr, 64, mr, 0, 8)) == 0, "put");
+    barrier(nullptr);
+    CHECK(((uint64_t *)memory)[8] == 8 - (uint64_t)rank, "%llu", (unsigned long long)((uint64_t *)memory)[8]);
+    MUST(plugin.window_deregister(memory));
+    MUST(plugin.window_register(memory, 4096, handles, 2)); // and anew
+    // The communicators' end is the window's.
+    MUST(gin.destroy_context(context));
+    MUST(gin.close_coll(first));
+    MUST(gin.close_coll(second));
+    MUST(plugin.window_deregister(memory));
+    MUST(plugin.window_free(memory));
+    barrier(nullptr);
+    plugin.release();
+}
+
 // Rank 1 takes its memory away under rank 0's hands.
 void check_error(int rank, const char *job) {
     Rank r(rank, job);
@@ -404,6 +437,7 @@ int main() {
     int bad = failures;
     bad += in_pair("prepare", check_prepare);
     bad += in_pair("traffic", check_traffic);
+    bad += in_pair("shown", check_shown);
     bad += in_pair("error", check_error);
     bad += in_pair("one fails", check_one_fails);
     printf(bad ? "gin_gdaki_test: %d failed\n" : "gin_gdaki_test: ok\n", bad);

@@ -112,7 +112,13 @@ struct Job {
     nccl_abi::Logger logger = nullptr;
     std::vector<Coll *> colls;
     std::vector<Region> windows; // of window_alloc
-    std::vector<Region> old;     // of communicators that are closed
+    struct Shown {
+        void *addr;
+        Coll *coll;
+        Mr *mr;
+    };
+    std::vector<Shown> shown; // of window_register
+    std::vector<Region> old;  // of communicators that are closed
     uint32_t contexts_made = 0;
     std::atomic<nccl_abi::DeviceType> served{nccl_abi::DEVICE_HOST}; // what NCCL has used
     std::string failure; // first failure of a call that NCCL does not report

@@ -241,6 +241,22 @@ int window_free(void *addr) {
     });
 }
 
+int show_window(void *addr, uint64_t bytes, void **handles_p, uint32_t count) {
+    return gic::guarded([=]() -> int {
+        if (int rc = need_job())
+            return rc;
+        return window_register(addr, bytes, handles_p, count);
+    });
+}
+
+int hide_window(void *addr) {
+    return gic::guarded([=]() -> int {
+        if (int rc = need_job())
+            return rc;
+        return window_deregister(addr);
+    });
+}
+
 int error() {
     return gic::guarded([]() -> int {
         if (int rc = need_job())
@@ -352,6 +368,8 @@ GIC_EXPORT const struct gic_ncclgin_net gic_ncclgin_net_v1 = {
     ncclgin::end,
     ncclgin::window_alloc,
     ncclgin::window_free,
+    ncclgin::show_window,
+    ncclgin::hide_window,
     ncclgin::error,
     ncclgin::counters,
     ncclgin::facts,

@@ -14,8 +14,8 @@
  * ranks of a communicator are to reach each other by P2P or by GIN alone.
  *
  * What is registered must be memory that the engine reaches: with engine=gpu GPU memory (ncclMemAlloc's, or that of
- * window_alloc), with engine=cpu host memory of window_alloc. NCCL also registers memory of its own, so other memory is
- * no error, but a request that names it is: it gets an error CQE, or ends NCCL's proxy.
+ * window_alloc), with engine=cpu host memory of window_alloc, by window_register. NCCL also registers memory of its own,
+ * so other memory is no error, but a request that names it is: it gets an error CQE, or ends NCCL's proxy.
  *
  * Type PROXY: NCCL keeps the table of signals in GPU memory that no other process can map. A signal is therefore added
  * to a mailbox in host memory, and its owner adds it to NCCL's table by a kernel of one warp, so one multiprocessor must
@@ -54,6 +54,11 @@ struct gic_ncclgin_net {
      * memory has the same address for host and device. */
     int (*window_alloc)(uint64_t bytes, void **addr_p);
     int (*window_free)(void *addr);
+    /* In the place of ncclCommWindowRegister, which takes no host memory. Collective: shows [addr, addr + bytes), which
+     * window_alloc gave, to every GIN communicator there is, in the order in which NCCL connected them (by communicator,
+     * then by context). handles_p[i] is what NCCL would put into ncclWindow_vidmem.ginWins; `count` must be their number. */
+    int (*window_register)(void *addr, uint64_t bytes, void **handles_p, uint32_t count);
+    int (*window_deregister)(void *addr); /* before window_free and before the communicators' end */
     /* 0, or -EIO: an error CQE (with queue pair, peer and syndrome), a call of NCCL that failed, or the engine ended. */
     int (*error)(void);
     /* As gic_backend.counters and .facts, over the queue pairs of all communicators. */
