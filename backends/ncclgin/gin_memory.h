@@ -24,6 +24,7 @@ struct Region {
     void *mapping = nullptr;  // made by this class, else nullptr
     size_t mapping_bytes = 0; // from the allocation's start: what a peer is to map
     size_t offset = 0;        // of addr in it
+    bool borrowed = false;    // handle and mapping are those of create()
 };
 
 class Memory {
@@ -38,7 +39,8 @@ class Memory {
     virtual int enter() = 0;
     // Zeroed, and to be mapped by other processes.
     virtual int create(size_t bytes, Place place, Region *region_p) = 0;
-    // Memory that somebody else has allocated: cuMemCreate's, or any other, which has no handle then.
+    // Memory that has been allocated before: by create(), which must not be dropped meanwhile; by somebody else's
+    // cuMemCreate; or any other, which has no handle then.
     virtual int adopt(void *addr, size_t bytes, Region *region_p) = 0;
     // *fd_p: for the caller to close; -1 for memory that no other process can map.
     virtual int export_fd(const Region &region, int *fd_p) = 0;

@@ -6,6 +6,8 @@
 
 #include <cuda.h>
 
+#include <map>
+
 #include <unistd.h>
 
 namespace ncclgin {
@@ -83,6 +85,7 @@ class CudaMemory final : public Memory {
     int map(Region *r);
 
     Driver driver_{};
+    std::map<void *, Region> made_; // of create(), by mapping
     int device_ = 0, numa_ = 0;
     cudaStream_t stream_ = nullptr;
 };
@@ -169,7 +172,7 @@ int CudaMemory::create(size_t bytes, Place place, Region *region_p) {
         driver_.release(handle);
         return rc;
     }
-    *region_p = r;
+    made_[r.mapping] = *region_p = r;
     if (place == Place::HOST) {
         memset(r.mapping, 0, r.mapping_bytes);
         return 0;
@@ -179,8 +182,22 @@ int CudaMemory::create(size_t bytes, Place place, Region *region_p) {
     return 0;
 }
 
+// What the driver tells of host memory by its address is not much: NCCL fails on it.
 int CudaMemory::adopt(void *addr, size_t bytes, Region *region_p) {
     Region r;
+    auto made = made_.upper_bound(addr);
+    if (made != made_.begin()) {
+        r = (--made)->second;
+        r.offset = (size_t)((uint8_t *)addr - (uint8_t *)r.mapping);
+        if (r.offset < r.mapping_bytes && bytes <= r.mapping_bytes - r.offset) {
+            r.addr = addr;
+            r.bytes = bytes;
+            r.borrowed = true;
+            *region_p = r;
+            return 0;
+        }
+    }
+    r = Region();
     r.addr = addr;
     r.bytes = bytes;
     CUmemGenericAllocationHandle handle = 0;
@@ -248,6 +265,9 @@ int CudaMemory::import(int fd, const Region &like, Region *region_p) {
 int CudaMemory::drop(Region *r) {
     const Region was = *r;
     *r = Region();
+    if (was.borrowed)
+        return 0;
+    made_.erase(was.mapping);
     if (was.mapping) {
         DRIVER(unmap((CUdeviceptr)was.mapping, was.mapping_bytes));
         DRIVER(unreserve((CUdeviceptr)was.mapping, was.mapping_bytes));
