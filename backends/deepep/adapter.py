@@ -223,24 +223,26 @@ class Measurement:
                 self.session.fact("kernels." + half, "%d kernels traced of %d pairs" % (len(values), p.graph_traced * p.iterations))
 
     def half_times(self):
-        """Dispatch and combine one by one, each from behind a barrier of all ranks, the experts' work in between."""
+        """Dispatch and combine one by one, each from behind a barrier of all ranks, the experts' work in between. That work
+        begins behind a barrier too: on a shared GPU its blocks would keep the other rank's stamp waiting."""
         self.step("the graph of halves")
         device, op, last = self.device, self.op, {}
 
         def rounds():
             for i in range(self.each):
-                device.meet(6 * i)
-                device.stamp(6 * i + 1)
-                device.meet(6 * i + 2)
+                device.meet(7 * i)
+                device.stamp(7 * i + 1)
+                device.meet(7 * i + 2)
                 result, _ = op.again()
-                device.stamp(6 * i + 3)
+                device.stamp(7 * i + 3)
+                device.meet(7 * i + 4)
                 y = op.expert(result)
-                device.meet(6 * i + 4)
+                device.meet(7 * i + 5)
                 out, _ = op.combine(result, y)
-                device.stamp(6 * i + 5)
+                device.stamp(7 * i + 6)
                 last["result"], last["out"] = result, out
 
-        device.slots(6 * self.each)
+        device.slots(7 * self.each)
         graph = device.capture(rounds)
         for _ in range(self.p.halves_runs):
             self.session.barrier()
@@ -249,9 +251,9 @@ class Measurement:
             self.session.progress("replays of halves")
             device.check_barrier()
             self.pairs += self.each
-        at = device.stamps(6 * self.each)
-        for name, a, b in (("empty", 0, 1), ("dispatch", 2, 3), ("combine", 4, 5)):
-            self.session.series(name, "ns", self.kept([at[6 * i + b] - at[6 * i + a] for i in range(self.each)]))
+        at = device.stamps(7 * self.each)
+        for name, a, b in (("empty", 0, 1), ("dispatch", 2, 3), ("combine", 5, 6)):
+            self.session.series(name, "ns", self.kept([at[7 * i + b] - at[7 * i + a] for i in range(self.each)]))
         return last["result"], last["out"]
 
     def deliver(self, result, out):
