@@ -90,14 +90,17 @@ func (tr *trial) errorf(format string, args ...any) {
 }
 
 // start brings up fresh rank processes and ends those of before; false when they cannot be started.
-func (tr *trial) start(ranks int) bool {
+func (tr *trial) start(ranks int) bool { return tr.startTogether(ranks, 1) }
+
+// startTogether is start with so many ranks in a process.
+func (tr *trial) startTogether(ranks, together int) bool {
 	tr.close()
 	if tr.ctx.Err() != nil {
 		return false // what used up the time is a finding already
 	}
 	tr.clusters++
 	job := fmt.Sprintf("gic-bt%d-%d-%d", os.Getpid(), time.Now().UnixNano()%1e9, tr.clusters)
-	c, err := startCluster(tr.ctx, tr.t, tr.target, ranks, job)
+	c, err := startCluster(tr.ctx, tr.t, tr.target, ranks, together, job)
 	if err != nil {
 		tr.errorf("start ranks: %v", err)
 		return false
@@ -156,8 +159,11 @@ func (tr *trial) config(over map[string]string) map[string]string {
 }
 
 // open starts fresh ranks and opens the backend on all of them; false when it does not open, which is a finding.
-func (tr *trial) open(ranks int, o func(*backends.Open)) bool {
-	if !tr.start(ranks) {
+func (tr *trial) open(ranks int, o func(*backends.Open)) bool { return tr.openTogether(ranks, 1, o) }
+
+// openTogether is open with so many ranks in a process.
+func (tr *trial) openTogether(ranks, together int, o func(*backends.Open)) bool {
+	if !tr.startTogether(ranks, together) {
 		return false
 	}
 	p := tr.params(nil)

@@ -28,6 +28,7 @@ var cases = []struct {
 	{"undeclared", checkUndeclared},
 	{"counters repeat", checkRepeat},
 	{"four ranks", checkFourRanks},
+	{"ranks of one process", checkTogether},
 	{"unknown workload", checkUnknownWorkload},
 	{"stop", checkStop},
 	{"deadline", checkDeadline},

@@ -21,9 +21,10 @@ import (
 	"gic/backends"
 )
 
-// A rank process has two sockets: on one it serves the suite's calls, over the other it exchanges with its peers.
+// A rank process has two sockets: on one it serves the suite's calls, over the other it exchanges with its peers. One of
+// several ranks has two for each.
 const (
-	rankEnv    = "GIC_BACKENDTEST_RANK" // "rank ranks target"
+	rankEnv    = "GIC_BACKENDTEST_RANK" // "ranks-of-the-process ranks target"
 	callsFD    = 3
 	exchangeFD = 4
 )
@@ -50,15 +51,16 @@ type rank struct {
 
 var _ backends.Session = (*rank)(nil)
 
-func startCluster(ctx context.Context, t *testing.T, target Target, n int, job string) (*cluster, error) {
+// startCluster starts n ranks, so many to a process.
+func startCluster(ctx context.Context, t *testing.T, target Target, n, together int, job string) (*cluster, error) {
 	c := &cluster{ctx: ctx, job: job, hub: NewHub(n)}
-	for i := range n {
-		r, err := startRank(c, t, target, i, n)
+	for len(c.ranks) < n {
+		ranks, err := startRanks(c, t, target, len(c.ranks), min(together, n-len(c.ranks)), n)
 		if err != nil {
 			c.stop()
 			return nil, err
 		}
-		c.ranks = append(c.ranks, r)
+		c.ranks = append(c.ranks, ranks...)
 	}
 	for _, r := range c.ranks {
 		var reply InfoReply
@@ -80,43 +82,50 @@ func runPattern(name string) string {
 	return strings.Join(parts, "/")
 }
 
-func startRank(c *cluster, t *testing.T, target Target, i, n int) (*rank, error) {
-	callsMine, callsTheirs, err := socketPair()
-	if err != nil {
-		return nil, err
-	}
-	exchangeMine, exchangeTheirs, err := socketPair()
-	if err != nil {
-		return nil, err
+// startRanks starts a process of `count` ranks from number `first` on.
+func startRanks(c *cluster, t *testing.T, target Target, first, count, n int) ([]*rank, error) {
+	var mine []net.Conn // of a rank its calls, then its exchange
+	var theirs []*os.File
+	defer func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+	}()
+	for range 2 * count {
+		a, b, err := socketPair()
+		if err != nil {
+			return nil, err
+		}
+		mine, theirs = append(mine, a), append(theirs, b)
 	}
 	// A subtest of TestBackend runs in the parent only: its rank is the test that called TestBackend.
 	name, _, _ := strings.Cut(t.Name(), "/")
 	cmd := exec.Command(os.Args[0], "-test.run", runPattern(name), "-test.timeout", (2 * caseTimeout).String())
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s", rankEnv, i, n, target.Name),
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s", rankEnv, count, n, target.Name),
 		"GORACE="+os.Getenv("GORACE")+" atexit_sleep_ms=0") // a second per process otherwise
-	cmd.ExtraFiles = []*os.File{callsTheirs, exchangeTheirs}
-	r := &rank{c: c, rank: i, cmd: cmd, output: &bytes.Buffer{}, exited: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = r.output, r.output
+	cmd.ExtraFiles = theirs
+	output, exited := &bytes.Buffer{}, make(chan struct{})
+	cmd.Stdout, cmd.Stderr = output, output
 	cmd.WaitDelay = 10 * time.Second
 	// What ends the suite's whole group (Ctrl-C, timeout) must not take the ranks along: they see it end, and clean up.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	err = cmd.Start()
-	callsTheirs.Close()
-	exchangeTheirs.Close()
-	if err != nil {
+	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
 	go func() {
 		_ = cmd.Wait() // how it ended is in cmd.ProcessState
-		close(r.exited)
+		close(exited)
 	}()
-	r.calls = rpc.NewClient(callsMine)
-	server := rpc.NewServer()
-	if err := server.RegisterName("Exchange", &exchange{c: c, rank: i}); err != nil {
-		return nil, err
+	var ranks []*rank
+	for i := range count {
+		server := rpc.NewServer()
+		if err := server.RegisterName("Exchange", &exchange{c: c, rank: first + i}); err != nil {
+			return nil, err
+		}
+		go server.ServeConn(mine[2*i+1])
+		ranks = append(ranks, &rank{c: c, rank: first + i, cmd: cmd, output: output, exited: exited, calls: rpc.NewClient(mine[2*i])})
 	}
-	go server.ServeConn(exchangeMine)
-	return r, nil
+	return ranks, nil
 }
 
 func socketPair() (mine net.Conn, theirs *os.File, err error) {
@@ -494,24 +503,31 @@ func serveIfRank(t *testing.T, target Target) {
 	if len(f) != 3 || f[2] != target.Name {
 		return
 	}
-	if _, err := strconv.Atoi(f[0]); err != nil {
+	count, err := strconv.Atoi(f[0])
+	if err != nil {
 		t.Fatalf("%s: %v", rankEnv, err)
 	}
-	calls, err := net.FileConn(os.NewFile(callsFD, "calls"))
-	if err != nil {
-		t.Fatal(err)
+	backend, failed := target.Open()
+	var ranks sync.WaitGroup
+	for i := range count {
+		calls, err := net.FileConn(os.NewFile(uintptr(callsFD+2*i), "calls"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		peers, err := net.FileConn(os.NewFile(uintptr(exchangeFD+2*i), "exchange"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &server{comm: remoteComm{rpc.NewClient(peers)}, backend: backend, err: failed}
+		srv := rpc.NewServer()
+		if err := srv.RegisterName("Rank", s); err != nil {
+			t.Fatal(err)
+		}
+		ranks.Go(func() {
+			srv.ServeConn(calls)
+			s.leave()
+		})
 	}
-	peers, err := net.FileConn(os.NewFile(exchangeFD, "exchange"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &server{comm: remoteComm{rpc.NewClient(peers)}}
-	s.backend, s.err = target.Open()
-	srv := rpc.NewServer()
-	if err := srv.RegisterName("Rank", s); err != nil {
-		t.Fatal(err)
-	}
-	srv.ServeConn(calls)
-	s.leave()
+	ranks.Wait()
 	os.Exit(0)
 }

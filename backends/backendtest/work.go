@@ -268,6 +268,27 @@ func checkFourRanks(tr *trial) {
 	}
 }
 
+// checkTogether: a backend that says so does its work with all ranks in one process, and leaves nothing of one session to
+// the next.
+func checkTogether(tr *trial) {
+	if !tr.start(1) || tr.cluster.info.Caps&backends.CapRanksInProcess == 0 {
+		return
+	}
+	for _, w := range tr.target.Workloads {
+		if !tr.openTogether(2, 2, nil) {
+			return
+		}
+		job, err := tr.job(w, nil, 2)
+		if err != nil {
+			tr.errorf("%v", err)
+			continue
+		}
+		if job.Needs()&^tr.cluster.info.Caps == 0 {
+			tr.check("2 ranks of one process: "+name(w, base(w)), job)
+		}
+	}
+}
+
 // checkConfigurations opens the backend with every key moved off its default, one at a time, and checks a few
 // points under each. A value that probe calls senseless on its own (it needs another key) is left out.
 func checkConfigurations(tr *trial) {
