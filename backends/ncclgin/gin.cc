@@ -45,9 +45,13 @@ Result refuse(const char *call) {
     return INTERNAL_ERROR;
 }
 
-} // namespace
-
 // What a call answers NCCL, whose own messages do not have the reason.
+Result told(const char *call, int rc) {
+    if (rc == 0)
+        return SUCCESS;
+    tell(call);
+    return rc == -ENOTSUP || rc == -EINVAL || rc == -ERANGE ? INVALID_USAGE : SYSTEM_ERROR;
+}
 template <class F> Result answer(const char *call, F f) {
     const int rc = gic::guarded([&]() -> int {
         if (!job.fabric)
@@ -56,11 +60,10 @@ template <class F> Result answer(const char *call, F f) {
             return entered;
         return f();
     });
-    if (rc == 0)
-        return SUCCESS;
-    tell(call);
-    return rc == -ENOTSUP || rc == -EINVAL || rc == -ERANGE ? INVALID_USAGE : SYSTEM_ERROR;
+    return told(call, rc);
 }
+
+} // namespace
 
 int check_nccl(int code, const char *path) {
     // 22809 is 2.28.9. The table is older than the device structs, which these versions alone have like this.
@@ -267,13 +270,15 @@ Result keep(Result result) {
     return result;
 }
 
+// NCCL's thread has its time from here: no CUDA on this way.
 Result post(const char *call, Coll *coll, const Put &put, void **request_p) {
-    return keep(answer(call, [&]() -> int {
+    const int rc = gic::guarded([&]() -> int {
         if (job.type != DEVICE_GIN_PROXY)
             return gic::fail(-EINVAL, "with type gdaki device code posts");
         job.served = DEVICE_GIN_PROXY;
         return proxy_post(coll, put, request_p);
-    }));
+    });
+    return keep(told(call, rc));
 }
 
 Result iput(void *coll, uint64_t src_offset, void *src, size_t bytes, uint64_t dst_offset, void *dst,

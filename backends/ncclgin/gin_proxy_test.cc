@@ -43,8 +43,8 @@ struct Opened {
         window = (uint8_t *)memory;
         table_mr = reg(table.data(), signals * 8, POINTER_CUDA, MR_FORCE_ORDER);
         values_mr = reg(values.data(), inlines * 8, POINTER_HOST, 0);
-        window_mr = reg(window, window_bytes, POINTER_CUDA, 0);
-        gpu_mr = reg(on_gpu.data(), window_bytes, POINTER_CUDA, 0); // no error until it is used
+        MUST(plugin.window_register(window, window_bytes, &window_mr, 1)); // NCCL does not take host memory
+        gpu_mr = reg(on_gpu.data(), window_bytes, POINTER_CUDA, 0);        // no error until it is used
         barrier(nullptr);
     }
     void *reg(void *addr, size_t bytes, int pointer, uint64_t flags) {
@@ -56,7 +56,8 @@ struct Opened {
     }
     void close() {
         barrier(nullptr);
-        for (void *mr : {gpu_mr, window_mr, table_mr})
+        MUST(plugin.window_deregister(window));
+        for (void *mr : {gpu_mr, table_mr})
             MUST(gin.dereg_mr_sym(coll, mr));
         std::vector<uint64_t>().swap(values); // NCCL frees it before it says so
         MUST(gin.dereg_mr_sym(coll, values_mr));

@@ -164,7 +164,7 @@ int prepare_fabric(const struct gic_open *open) {
 int prepare(const struct gic_open *open, const struct gic_ncclgin_attr *attr) {
     return gic::guarded([&]() -> int {
         if (job.fabric)
-            return gic::fail(-EALREADY, "the plugin is prepared already");
+            return gic::fail(-EALREADY, "the plugin is prepared already: want a process for each rank");
         if (attr->struct_size != sizeof *attr)
             return gic::fail(-EINVAL, "attributes of %u bytes: want %zu", attr->struct_size, sizeof *attr);
         const int type = attr->type ? gic::index_in(type_names, attr->type) : -1;
@@ -305,6 +305,7 @@ int facts(const struct gic_kv **facts_p, uint32_t *count_p) {
                                       : served == DEVICE_GIN_PROXY ? "proxy"
                                                                    : "none"));
         f.set("contexts", (uint64_t)job.contexts_made);
+        f.set("qps_per_peer", (uint64_t)job.contexts_made); // companions post to the own NIC
         f.set("window", std::string(fabric->places.window_on_gpu ? "gpu" : "host"));
         f.set("signals", std::string(job.type == DEVICE_GIN_PROXY   ? "relayed"
                                      : fabric->places.window_on_gpu ? "gpu"
