@@ -182,7 +182,8 @@ func (r Reader) libraryChecks() []Check {
 		{"NCCL", "libnccl.so.2", "NCCL_HOME", "nvidia/nccl/lib", "backend ncclgin", "pip install nvidia-nccl-cu13, or set NCCL_HOME"},
 		{"NVSHMEM", "libnvshmem_host.so.3", "NVSHMEM_HOME", "nvidia/nvshmem/lib", "backends nvshmem and deepep",
 			"pip install nvidia-nvshmem-cu13==3.4.5, or set GIC_NVSHMEM_HOME"},
-		{"DeepEP", "deep_ep_cpp*.so", "", ".", "backend deepep", "build and install it from its repository into the active Python environment"},
+		{"DeepEP", "deep_ep/__init__.py", "", ".", "backend deepep",
+			"install it into the active Python environment, or set GIC_PYTHON to the interpreter that has it"},
 		{"libibverbs", "libibverbs.so.1", "", "", "nic=mlx5", "install rdma-core (Debian: apt install libibverbs1)"},
 		{"libmlx5", "libmlx5.so.1", "", "", "nic=mlx5", "install rdma-core (Debian: apt install ibverbs-providers)"},
 	} {
