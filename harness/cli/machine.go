@@ -20,8 +20,8 @@ func readMachine() record.Machine {
 
 func rdmaDevices() []string { return machine.Devices() }
 
-// cudaDevices counts the GPUs that the driver shows.
-func cudaDevices() int { return len(readMachine().GPU) }
+// cudaDevices counts the GPUs that CUDA shows here.
+func cudaDevices() int { return len(machine.CUDADevices()) }
 
 // workloadMap gives the workloads by name, as the ranks look them up.
 func workloadMap() map[string]workloads.Workload {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"gic/harness/machine"
 	"gic/harness/plan"
 )
 
@@ -77,10 +78,19 @@ func startMPS(ctx context.Context) (stop func() error, err error) {
 		}
 		os.Setenv(name, path)
 	}
+	shown, limited := os.LookupEnv(machine.VisibleEnv)
 	clear := func() {
 		os.Unsetenv(mpsPipe)
 		os.Unsetenv(mpsLog)
+		if limited {
+			os.Setenv(machine.VisibleEnv, shown)
+		}
 		os.RemoveAll(dir)
+	}
+	if limited {
+		// By identity: an index would be applied twice, by the daemon, which shows its clients devices from 0 on, and by
+		// the clients.
+		os.Setenv(machine.VisibleEnv, strings.Join(machine.CUDADevices(), ","))
 	}
 	if err := tellMPS(ctx, "", control, "-d"); err != nil {
 		clear()

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"gic/harness/machine"
 	"gic/harness/plan"
 )
 
@@ -76,6 +77,7 @@ func fakeMPS(t *testing.T, status string) (log string) {
 
 func TestStartMPS(t *testing.T) {
 	log := fakeMPS(t, "0")
+	t.Setenv(machine.VisibleEnv, "1")
 	stop, err := startMPS(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +92,9 @@ func TestStartMPS(t *testing.T) {
 	said, _ := os.ReadFile(log)
 	if want := "-d||" + pipe + "\n|quit|" + pipe + "\n"; string(said) != want {
 		t.Errorf("told %q, want %q", said, want)
+	}
+	if v := os.Getenv(machine.VisibleEnv); v != "1" {
+		t.Errorf("%s is %q after the run", machine.VisibleEnv, v)
 	}
 	if _, err := os.Stat(filepath.Dir(pipe)); !os.IsNotExist(err) || os.Getenv(mpsPipe) != "" {
 		t.Errorf("left behind: %s (%v), %s=%s", filepath.Dir(pipe), err, mpsPipe, os.Getenv(mpsPipe))
