@@ -299,12 +299,21 @@ $(B)/cuda/ncclgin_gin_relay.o: backends/ncclgin/gin_relay.cu
 $(ncclgin_net): $(ncclgin_net_src:%.cc=$(B)/obj/%.o) $(B)/cuda/ncclgin_gin_memory.o $(B)/cuda/ncclgin_gin_relay.o \
 		$(B)/cuda/gpu.o $(gpu_engine) $(minigda_objs) | backends/ncclgin/net.map
 	$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/ncclgin/net.map -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
+ncclgin_gpu_test := $(B)/cuda/test/ncclgin_memory_test
+cuda cuda-check: $(ncclgin_gpu_test)
+$(B)/cuda/ncclgin_memory_test.o: backends/ncclgin/gin_memory_test.cu
+	$(need_nvcc)
+	$(NVCC) $(NVCCFLAGS) -MMD -MF $@.d -c $< -o $@
+$(ncclgin_gpu_test): $(B)/cuda/ncclgin_memory_test.o $(B)/cuda/ncclgin_gin_memory.o $(B)/cuda/ncclgin_gin_relay.o \
+		$(B)/obj/backends/ncclgin/gin_group.o
+	@mkdir -p $(@D)
+	$(CXX) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
 
 # All that a GPU machine without Go, compiler and network needs.
 dist: $(B)/gic plugins cuda ## build build/dist/: gic and the plugins, stripped, to carry to a GPU machine
 	@rm -rf $(B)/dist && mkdir -p $(B)/dist
 	cp $(B)/gic $(plugins) $(B)/dist/
-	cp $(cuda_plugins) $(if $(nvshmem_there),$(nvshmem_parts)) $(if $(ncclgin_there),$(ncclgin_parts)) $(ncclgin_net) \
+	cp $(cuda_plugins) $(if $(nvshmem_there),$(nvshmem_parts)) $(if $(ncclgin_there),$(ncclgin_parts)) $(ncclgin_net) $(ncclgin_gpu_test) \
 		$(softnic_gpu_programs) $(floor_gpu_benches) $(B)/dist/
 	strip $(B)/dist/*
 	@size=$$(du -sm $(B)/dist | cut -f1); [ $$size -lt 60 ] || { echo "$(B)/dist: $$size MiB, want below 60"; exit 1; }
