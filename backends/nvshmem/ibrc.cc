@@ -43,8 +43,6 @@ void poll(Queue &q) {
     const struct mlx5_cqe *cqe = q.qp->cqe; // the only one: the latest
     if (mlx5_op_own_opcode(__atomic_load_n(&cqe->op_own, __ATOMIC_ACQUIRE)) == MLX5_CQE_OP_REQ_ERR) {
         q.failed = true;
-        if (job.error_word)
-            *job.error_word = 1;
         return;
     }
     const uint16_t last = mlx5_be16(__atomic_load_n(&cqe->wqe_counter, __ATOMIC_ACQUIRE));

@@ -35,8 +35,8 @@ struct Job {
     uint64_t timeout_ns = 0; // of a wait for the NIC
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     std::atomic<bool> leaving{false};
-    std::vector<Region> heap; // of this rank
-    volatile uint32_t *error_word = nullptr;
+    std::vector<Region> heap;                // of this rank
+    volatile uint32_t *error_word = nullptr; // see gic_nvshmem_transport.on_error
     gic::Facts facts;
     gic::Counters counters;
 };

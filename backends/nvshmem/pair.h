@@ -126,6 +126,19 @@ void check_counters(const std::vector<Count> &want) {
     CHECK(seen == want.size(), "%u counters", seen);
 }
 
+// Does what `fails` posts make the transport set the word of on_error()?
+template <class F> void check_error_word(F fails) {
+    volatile uint32_t word = 0;
+    nvshmem_job::on_error(&word);
+    MUST(nvshmem_job::begin());
+    fails();
+    for (uint64_t until = gic::globaltimer() + 60000000000u; !word && gic::globaltimer() < until;)
+        sched_yield();
+    CHECK(word == 1, "nobody is told of an error CQE");
+    MUST(nvshmem_job::end(0));
+    nvshmem_job::on_error(nullptr);
+}
+
 // Runs `pe` as two processes; what it returns is how much was wrong.
 int check_pair(int (*run_pe)(int pe, const char *job_name)) {
     static uint32_t pairs;

@@ -11,6 +11,7 @@
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 namespace nvshmem_job {
 
@@ -227,8 +228,45 @@ void release() {
 
 const char *last_error() { return gic::error_text().c_str(); }
 
-int begin() { return gda_fabric_begin(job.fabric); }
-int end(int fine) { return gda_fabric_end(job.fabric, fine != 0); }
+// Looks for an error CQE while a launch lasts: the library's device code may wait on behind one.
+struct Watcher {
+    pthread_t thread;
+    bool running = false;
+    std::atomic<bool> stop{false};
+} watcher;
+
+void *watch(void *) {
+    const struct timespec nap = {0, 5000000};
+    while (!watcher.stop) {
+        for (const gda_qp &qp : job.fabric->qps)
+            if (softnic_qp_syndrome(job.fabric->nic, qp.qpn)) {
+                *job.error_word = 1;
+                return nullptr;
+            }
+        nanosleep(&nap, nullptr);
+    }
+    return nullptr;
+}
+
+int begin() {
+    if (int rc = gda_fabric_begin(job.fabric))
+        return rc;
+    if (!job.error_word)
+        return 0;
+    watcher.stop = false;
+    const int error = pthread_create(&watcher.thread, nullptr, watch, nullptr);
+    watcher.running = error == 0;
+    return error ? gic::fail(-error, "start a thread: %s", strerror(error)) : 0;
+}
+
+int end(int fine) {
+    if (watcher.running) {
+        watcher.stop = true;
+        pthread_join(watcher.thread, nullptr);
+        watcher.running = false;
+    }
+    return gda_fabric_end(job.fabric, fine != 0);
+}
 
 } // namespace
 } // namespace nvshmem_job

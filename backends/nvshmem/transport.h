@@ -59,8 +59,8 @@ struct gic_nvshmem_transport {
      * outside is served too, some time later. end(): whether the launch was fine; -EIO when a doorbell is missing. */
     int (*begin)(void);
     int (*end)(int fine);
-    /* *word becomes 1 when the transport itself sees an error CQE (ibrc: IBGDA's device code sees it and ends the kernel),
-     * since the library's device code would wait on. NULL: no word any more. */
+    /* *word becomes 1 soon after an error CQE between begin() and end(), since the library's device code may wait on behind
+     * one. It must last until end(), or until another word is given. NULL: none. */
     void (*on_error)(volatile uint32_t *word);
 };
 

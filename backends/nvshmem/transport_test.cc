@@ -265,7 +265,7 @@ int run_pe(int pe, const char *job_name) {
     }
     barrier(&pe);
     if (pe == 0) {
-        put(state.get(), &next, 1024); // to a heap that is gone
+        check_error_word([&] { put(state.get(), &next, 1024); }); // to a heap that is gone
         CHECK(error() == -EIO && strstr(last_error(), "syndrome 0x13"), "%s", last_error());
     }
     barrier(&pe);
