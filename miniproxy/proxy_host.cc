@@ -20,6 +20,7 @@ int check(const struct gda_fabric *fabric, const Attr &a) {
         (rc = in_range("workers", a.workers, 1, MAX_WORKERS)) ||
         (rc = in_range("batch", a.batch, 1, MAX_BATCH)) || (rc = in_range("qps", a.qps, 1, MAX_QPS)) ||
         (rc = in_range("inline", a.inline_max, 0, MAX_INLINE)) ||
+        (rc = in_range("rest_ns", a.rest_ns, 0, MAX_REST_NS)) ||
         (rc = in_range("ring_depth", a.ring_depth, MIN_RING_DEPTH, MAX_RING_DEPTH)))
         return rc;
     if (!power_of_two(a.ring_depth))

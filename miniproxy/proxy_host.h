@@ -26,7 +26,8 @@
 
 namespace proxy {
 
-constexpr uint32_t MAX_WORKERS = 8, MAX_BATCH = 16, MAX_QPS = 4, MIN_RING_DEPTH = 64, MAX_RING_DEPTH = 65536;
+constexpr uint32_t MAX_WORKERS = 8, MAX_BATCH = 16, MAX_QPS = 4, MIN_RING_DEPTH = 64, MAX_RING_DEPTH = 65536,
+                   MAX_REST_NS = 10000;
 constexpr uint32_t MAX_INLINE = 972;         // what fits the longest WQE
 constexpr uint32_t MAX_SHARED_AGENTS = 4096; // result slots when agents share rings
 
@@ -46,6 +47,8 @@ struct Attr {
     // Per worker and peer, 1..MAX_QPS; ring r of a worker's posts to QP r / workers % qps, so that what one agent does to
     // one peer stays on one QP. More than one: for a NIC that serves QPs in parallel.
     uint32_t qps = 1;
+    uint32_t rest_ns =
+        0; // that a worker leaves all its rings alone after it found them empty, 0..MAX_REST_NS
 };
 
 // Since the Host was made.

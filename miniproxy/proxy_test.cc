@@ -483,6 +483,7 @@ void test_attributes() {
     refused({1, 64, 9, 1, 0, false, false}, "workers=9: allowed are 1..8");
     refused({1, 64, 1, 17, 0, false, false}, "batch=17: allowed are 1..16");
     refused({1, 64, 1, 1, 973, false, false}, "inline=973: allowed are 0..972");
+    refused({1, 64, 1, 1, 0, false, false, false, 1, 10001}, "rest_ns=10001: allowed are 0..10000");
     refused({1, 64, 2, 1, 0, false, false}, "1 QPs per peer for 2 workers: each worker needs 1");
 }
 
@@ -506,6 +507,8 @@ int main() {
     test_order<Handoff::tuned>(6, {8, 64, 3, 16, 220, false, false});
     test_order<Handoff::baseline>(6, {2, 128, 2, 3, 220, false, true});
     test_order<Handoff::tuned>(6, {8, 64, 2, 4, 220, false, false, false, 3}); // rings dealt to several QPs
+    test_order<Handoff::tuned>(
+        4, {4, 64, 1, 4, 220, false, false, false, 1, 500}); // rings left alone now and then
     test_fetch_add<Handoff::tuned>(4, kDefault);
     test_fetch_add<Handoff::baseline>(6, {2, 64, 2, 4, 220, false, true});
     printf("ok\n");

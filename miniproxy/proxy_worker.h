@@ -66,6 +66,7 @@ class Host::Worker {
     void complete(Ring &r);
     size_t take_from(Ring &r);
     uint32_t take_one(Ring &r);
+    bool plain_put(const Fields &f) const;
     std::string check(const Fields &f, const Fields *operand) const;
     bool build(Queue &q, const Fields &f, uint64_t immediate);
     void announce(Queue &q);

@@ -29,6 +29,7 @@ const struct gic_key keys[] = {
     {"workers", "1", "1..8", "CPU threads; ring r belongs to worker r mod workers"},
     {"worker_qps", "1", "1..4",
      "QPs of a worker per peer, its rings dealt to them in turn: for an engine of several threads"},
+    {"rest", "0", "0..10000", "ns that a worker leaves its rings alone after it found all of them empty"},
     {"batch", "16", "1..16", "descriptors a worker chains at most behind one doorbell"},
     {"inline", "auto", "auto|on|off", "payload in the WQE: up to inline_limit, always, never"},
     {"inline_limit", "28", "8..972", "largest payload that inline=auto puts into the WQE, in bytes"},
@@ -46,6 +47,7 @@ proxy::Attr attr_of(const gic::Config &c) {
     a.ring_depth = c.u32("ring_depth");
     a.workers = c.u32("workers");
     a.qps = c.u32("worker_qps");
+    a.rest_ns = c.u32("rest");
     a.batch = c.u32("batch");
     a.inline_max = on ? proxy::MAX_INLINE : off ? 0 : c.u32("inline_limit");
     a.inline_only = on;
