@@ -223,6 +223,8 @@ class Device:
         been given the same half."""
         if self.sharers == 1:
             return
+        if operation.kind == "v2":
+            raise Refused("mode=v2 wants a GPU for each rank: NCCL has no window between two ranks on one")
         whole = self.all_multiprocessors() or self.multiprocessors
         if self.multiprocessors < whole:
             raise Refused("%d of %d multiprocessors are left to a rank by CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, maybe the same ones to "
