@@ -9,7 +9,7 @@ import (
 )
 
 // Placement is where a point's posting threads run, and to which queues they post: both move a time by half, so that a
-// figure is of one place, or a median over many. The axes are placement, queue and places; backends/abi/driver.cuh
+// figure is of one place, or a median over many. The axes are placement, first_qp and places; backends/abi/driver.cuh
 // says what the device half makes of them.
 type Placement struct {
 	sm, queue, places int
@@ -22,7 +22,7 @@ func PlacementAxes() []Axis {
 	}
 	return []Axis{
 		key("placement", "0", "0..1024", "multiprocessor of the first posting thread on a CUDA device, from 1, the others on those behind it; 0: where the device puts them"),
-		key("queue", "0", "0..527", "queue pair of the first posting thread, of those to a peer; the others take those behind it"),
+		key("first_qp", "0", "0..527", "queue pair of the first posting thread, of those to a peer; the others take those behind it"),
 		key("places", "1", "1..64", "placements that the point is repeated at: evenly over the multiprocessors, and from one to the next over the queues; the median of a process run is over all of them"),
 	}
 }
@@ -33,7 +33,7 @@ func (p *Placement) Parse(pt Point) error {
 		axis      string
 		low, high int
 		value     *int
-	}{{"placement", 0, 1024, &p.sm}, {"queue", 0, 527, &p.queue}, {"places", 1, 64, &p.places}} {
+	}{{"placement", 0, 1024, &p.sm}, {"first_qp", 0, 527, &p.queue}, {"places", 1, 64, &p.places}} {
 		v, err := pt.Within(a.axis, a.low, a.high)
 		if err != nil {
 			return err
@@ -41,7 +41,7 @@ func (p *Placement) Parse(pt Point) error {
 		*a.value = v
 	}
 	if p.places > 1 && (p.sm != 0 || p.queue != 0) {
-		return fmt.Errorf("places=%d with placement=%d, queue=%d is not allowed: it chooses both", p.places, p.sm, p.queue)
+		return fmt.Errorf("places=%d with placement=%d, first_qp=%d is not allowed: it chooses both", p.places, p.sm, p.queue)
 	}
 	return nil
 }
@@ -51,7 +51,7 @@ func (p *Placement) Runs() int { return p.places }
 
 // Put adds the device half's inputs for run i; posts: this rank's threads are the ones that are placed.
 func (p *Placement) Put(args map[string]string, i int, posts bool) {
-	in := map[string]int{"placement": 0, "queue": p.queue, "place": 0, "places": 1, "placed": 0}
+	in := map[string]int{"placement": 0, "first_qp": p.queue, "place": 0, "places": 1, "placed": 0}
 	if posts {
 		in["placement"] = p.sm
 	}

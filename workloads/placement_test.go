@@ -9,7 +9,7 @@ import (
 )
 
 func TestPlacement(t *testing.T) {
-	base := map[string]string{"placement": "0", "queue": "0", "place": "0", "places": "1", "placed": "0"}
+	base := map[string]string{"placement": "0", "first_qp": "0", "place": "0", "places": "1", "placed": "0"}
 	for _, c := range []struct {
 		name  string
 		point Point
@@ -20,13 +20,13 @@ func TestPlacement(t *testing.T) {
 		err   string
 	}{
 		{"none", Point{}, 0, true, 1, nil, ""},
-		{"one place", Point{"placement": "7", "queue": "3"}, 0, true, 1, map[string]string{"placement": "7", "queue": "3"}, ""},
-		{"the responder has the queue alone", Point{"placement": "7", "queue": "3"}, 0, false, 1, map[string]string{"queue": "3"}, ""},
+		{"one place", Point{"placement": "7", "first_qp": "3"}, 0, true, 1, map[string]string{"placement": "7", "first_qp": "3"}, ""},
+		{"the responder has the queue alone", Point{"placement": "7", "first_qp": "3"}, 0, false, 1, map[string]string{"first_qp": "3"}, ""},
 		{"many", Point{"places": "32"}, 5, true, 32, map[string]string{"place": "5", "places": "32", "placed": "1"}, ""},
 		{"many, of the responder", Point{"places": "32"}, 5, false, 32, map[string]string{"place": "5", "places": "32"}, ""},
-		{"both", Point{"places": "2", "placement": "7"}, 0, true, 0, nil, "places=2 with placement=7, queue=0 is not allowed: it chooses both"},
+		{"both", Point{"places": "2", "placement": "7"}, 0, true, 0, nil, "places=2 with placement=7, first_qp=0 is not allowed: it chooses both"},
 		{"too many", Point{"places": "65"}, 0, true, 0, nil, "places=65 is not allowed: an integer in 1..64"},
-		{"no queue", Point{"queue": "-1"}, 0, true, 0, nil, "queue=-1 is not allowed: an integer in 0..527"},
+		{"no queue", Point{"first_qp": "-1"}, 0, true, 0, nil, "first_qp=-1 is not allowed: an integer in 0..527"},
 	} {
 		point := Point{}
 		for _, a := range PlacementAxes() {

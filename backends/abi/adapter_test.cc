@@ -164,9 +164,9 @@ void check_places() {
     uint32_t queue = 99;
     const gic::Placement none = placement({});
     CHECK(none.sm_of(132) == 0 && none.queue_of(4, &queue) == 0 && queue == 0 && !none.scan(), "no inputs");
-    const gic::Placement one = placement({{"placement", "7"}, {"queue", "3"}, {"places", "1"}});
+    const gic::Placement one = placement({{"placement", "7"}, {"first_qp", "3"}, {"places", "1"}});
     CHECK(one.sm_of(132) == 7 && one.queue_of(4, &queue) == 0 && queue == 3, "one place");
-    CHECK(one.queue_of(3, &queue) == -ENOTSUP && gic::error_text() == "queue=3: there are 3 to a peer",
+    CHECK(one.queue_of(3, &queue) == -ENOTSUP && gic::error_text() == "first_qp=3: there are 3 to a peer",
           "\"%s\"", gic::error_text().c_str());
     uint32_t met[8][4] = {}, last = 0;
     for (int i = 0; i < 32; i++) {

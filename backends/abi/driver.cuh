@@ -167,14 +167,14 @@ class Arena {
 
 // Where a run puts its agents: inputs that a workload may have, all 0 without them.
 //   placement   multiprocessor of this rank's agent 0, from 1 (0: where the device puts it)
-//   queue       of agent 0 of every rank: its first queue pair, of those to a peer
+//   first_qp    of agent 0 of every rank: its first queue pair, of those to a peer
 //   place, places, placed   run `place` of `places`, which go evenly over the multiprocessors (of the ranks that say
 //               placed=1), and from one to the next over the queues: with Q queues, each is met all over the device
 struct Placement {
     uint32_t sm, queue, place, places, placed;
 
     static Placement of(Inputs &in) {
-        Placement p{in.optional_u32("placement"), in.optional_u32("queue"), in.optional_u32("place"),
+        Placement p{in.optional_u32("placement"), in.optional_u32("first_qp"), in.optional_u32("place"),
                     in.optional_u32("places"), in.optional_u32("placed")};
         return p;
     }
@@ -185,7 +185,7 @@ struct Placement {
     // The queue of agent 0, given how many there are to a peer. -ENOTSUP for one too many.
     int queue_of(uint32_t queues, uint32_t *queue_p) const {
         *queue_p = scan() ? place % queues : queue;
-        return *queue_p < queues ? 0 : fail(-ENOTSUP, "queue=%u: there are %u to a peer", queue, queues);
+        return *queue_p < queues ? 0 : fail(-ENOTSUP, "first_qp=%u: there are %u to a peer", queue, queues);
     }
 };
 
@@ -348,7 +348,7 @@ int drive(H h, const struct gic_run *run, Results &results, P prepare, D done, G
     else if (at.sm)
         return fail(-ENOTSUP, "placement=%u: needs a CUDA device", at.sm);
     if (!ChoosesQueue<H>::value && at.queue)
-        return fail(-ENOTSUP, "queue=%u: here agents do not choose their queue", at.queue);
+        return fail(-ENOTSUP, "first_qp=%u: here agents do not choose their queue", at.queue);
     if (int rc = prepare(agents, h))
         return rc;
     if constexpr (ChoosesQueue<H>::value)

@@ -380,7 +380,7 @@ func TestPlaces(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	status, _, stderr := gic(t, "run", "--repeat", "1", "--out", dir, "--device", "host", "--backend", "minigda:qps=3", "--backend", "miniproxy",
 		"--workload", "op:places=6,posts=32,rounds=2,iterations=5,warmup=2,timer_check=0", "--workload", "rate:places=6,messages=32",
-		"--workload", "rate:queue=2,messages=32", "--workload", "rate:queue=3,messages=32")
+		"--workload", "rate:first_qp=2,messages=32", "--workload", "rate:first_qp=3,messages=32")
 	if status != exitOK {
 		t.Fatalf("status %d, stderr %s", status, stderr)
 	}
@@ -389,7 +389,7 @@ func TestPlaces(t *testing.T) {
 		t.Fatalf("%d records", len(cases))
 	}
 	for _, c := range cases {
-		name := c.Workload + " on " + c.Backend + " queue=" + c.Axes["queue"] + " places=" + c.Axes["places"]
+		name := c.Workload + " on " + c.Backend + " first_qp=" + c.Axes["first_qp"] + " places=" + c.Axes["places"]
 		used := int64(-1)
 		for _, k := range c.Counters {
 			if k.Name == "qps_used" {
@@ -397,8 +397,8 @@ func TestPlaces(t *testing.T) {
 			}
 		}
 		switch {
-		case c.Axes["queue"] == "3" || c.Axes["queue"] == "2" && c.Backend == "miniproxy":
-			want := map[string]string{"minigda": "queue=3: there are 3 to a peer", "miniproxy": "queue=" + c.Axes["queue"] + ": here agents do not choose their queue"}[c.Backend]
+		case c.Axes["first_qp"] == "3" || c.Axes["first_qp"] == "2" && c.Backend == "miniproxy":
+			want := map[string]string{"minigda": "first_qp=3: there are 3 to a peer", "miniproxy": "first_qp=" + c.Axes["first_qp"] + ": here agents do not choose their queue"}[c.Backend]
 			if c.Status != record.Skipped || c.Reason != want {
 				t.Errorf("%s: %s %q, want %q", name, c.Status, c.Reason, want)
 			}
