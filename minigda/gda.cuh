@@ -67,13 +67,16 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     }
 
     template <class F> GIC_DEVICE int put_each(uint32_t peer, uint32_t n, F message) {
-        if constexpr (!gda_lanes(
-                          S)) { // n is 1; a loop around it would load all constants anew in front of it
+        if constexpr (!gda_lanes(S)) {
+            // n is 1; a loop around it would load all constants anew in front of it
             (void)n;
             const gic::Message m = message(0);
             return put(peer, m.dst, m.src, m.bytes);
         }
-        if (gda_lanes(S) && h_.choices.inline_max <= GDA_INLINE_ONE_BLOCK && !h_.choices.inline_only)
+        if constexpr (base::group)
+            if (GDA_LIKELY((peer == peer_) & (n - 1 < h_.lanes) & (base::bare | (brink_ - c_.next >= n))))
+                return put_group_short(n, message);
+        if (gda_lanes(S) && base::one_block(h_.choices))
             return put_group(peer, n, message);
         GIC_ROLLED
         for (uint32_t i = 0; i < n; i++) {
@@ -288,10 +291,10 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
 
     // --- the short way: see refit() ------------------------------------------------------------------------
 
-    // Puts of this size have been seen to be one block: by pointer, or in a group also by value.
+    // Puts of this size have been seen to be one block, by pointer.
     GIC_DEVICE void fit(uint32_t bytes) {
         if constexpr (gda_exclusive(S))
-            fit_ = bytes > h_.choices.inline_max || (base::group && bytes == 8 && t_.by_value) ? bytes : 0;
+            fit_ = bytes > h_.choices.inline_max ? bytes : 0;
     }
     GIC_DEVICE bool open_to(uint32_t peer) const {
         return (peer == peer_) & (base::bare | (c_.next != edge_));
@@ -401,9 +404,6 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
             return gic::OK;
         if (n > h_.lanes)
             return gic::ERR_INVAL;
-        if constexpr (base::group)
-            if (GDA_LIKELY((peer == peer_) & (base::bare | (brink_ - c_.next >= n))))
-                return put_group_short(n, message);
         uint32_t first = 0;
         if (int s = lead(peer, [&] { return this->reserve(n, &first); }))
             return s;
@@ -443,26 +443,31 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
         });
         return refused ? (int)gic::ERR_INVAL : status;
     }
+    // No lane waits for another before it builds its WQE: its slot is its own, and that all have theirs is what
+    // lane 0 announces.
     template <class F> GIC_DEVICE int put_group_short(uint32_t n, F message) {
         int status = gic::OK;
-        gic::sync_lanes(self_);
         GIC_ROLLED
         for (uint32_t i = gic::lane_first(self_); i < n; i += gic::lane_step(self_)) {
             const gic::Message m = message(i);
             const uint32_t at = c_.next + i, flags = gda_flags(MLX5_CTRL_CQ_UPDATE);
-            if (GDA_LIKELY(((m.bytes ^ fit_) | ((uint32_t)m.src & 7)) == 0 && m.bytes != 0)) {
-                const uint8_t *from = t_.window + m.src;
-                gda_segment payload = gda_data(m.bytes, t_.lkey_word, (uint64_t)(uintptr_t)from);
-                if (m.bytes == 8 && t_.by_value)
-                    payload = gda_value(*(const uint64_t *)from);
-                write_short(true, at, m.dst, payload);
-            } else if (m.bytes <= GDA_PUT_MAX) {
-                write_put(at, flags, m.dst, m.src, m.bytes);
-                fit(m.bytes);
-            } else {
-                gda_write_nop(this->place(), at, flags);
-                status = gic::ERR_INVAL;
+            const uint8_t *from = t_.window + m.src;
+            const bool points = (m.bytes == fit_) & (m.bytes != 0);
+            write_short(points, at, m.dst, gda_data(m.bytes, t_.lkey_word, (uint64_t)(uintptr_t)from));
+            if (!GDA_LIKELY(points)) {
+                if ((m.bytes == 8) & (t_.by_value != 0) & ((m.src & 7) == 0)) {
+                    write_short(true, at, m.dst, gda_value(*(const uint64_t *)from));
+                } else if (m.bytes <= GDA_PUT_MAX) {
+                    write_put(at, flags, m.dst, m.src, m.bytes);
+                    fit(m.bytes);
+                } else {
+                    gda_write_nop(this->place(), at, flags);
+                    status = gic::ERR_INVAL;
+                }
             }
+#if defined(__CUDACC__)
+            break; // there are no more messages than lanes
+#endif
         }
         gic::sync_lanes(self_);
         advance(n);

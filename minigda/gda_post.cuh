@@ -324,10 +324,15 @@ template <gda_order O, gda_sharing S> class gda_poster {
     GIC_DEVICE void refit() {
         if constexpr (exclusive && !bare) {
             const bool plain = (h_.choices.signal_every == 1) & (h_.choices.scope == gda_scope::qp) &
-                               (c_.last == c_.next) & !(c_.bits & GDA_FENCE);
+                               (c_.last == c_.next) & !(c_.bits & GDA_FENCE) &
+                               (!group || one_block(h_.choices));
             brink_ = plain ? c_.cons + t_.mask + 1 : c_.next;
             aim();
         }
+    }
+    // Every put takes one block.
+    GIC_DEVICE static bool one_block(const gda_choices &c) {
+        return c.inline_max <= GDA_INLINE_ONE_BLOCK && !c.inline_only;
     }
     GIC_DEVICE void aim() {
         if constexpr (counted) {

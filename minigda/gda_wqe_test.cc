@@ -149,6 +149,54 @@ void check_sizes_in_turn(uint32_t inline_max, uint32_t batch) {
           mlx5_cqe_wqe_counter(qp.cqe), last);
 }
 
+// The same of a group, whose messages of one call may differ, also beyond what a WQE can carry.
+void check_group_sizes(uint32_t inline_max) {
+    gda_attr a = defaults();
+    a.sharing = gda_sharing::group;
+    a.lanes = 32;
+    a.inline_max = inline_max;
+    a.batch = 3;
+    a.depth = 128;
+    Setup s(a);
+    const auto h = gda_handle_of<gda_order::gpu_fence, gda_sharing::group>(s.g);
+    gda_agent<gda_order::gpu_fence, gda_sharing::group> agent(h, gic::Self{0, 1, 0, 32});
+    const uint32_t sizes[] = {0, 1, 8, 28, 29, 200, (1u << 30) + 1};
+    uint32_t index = 0;
+    for (uint32_t first : sizes)
+        for (uint32_t then : sizes)
+            for (uint64_t shift : {0, 3}) {
+                const uint32_t of[] = {first, then, then};
+                const int status = agent.put_each(1, 3, [&](uint32_t i) {
+                    return gic::Message{0x1000 + 0x100 * i, 0x100 * i + shift, of[i]};
+                });
+                const bool fine = first <= 1u << 30 && then <= 1u << 30;
+                CHECK(status == (fine ? (int)gic::OK : (int)gic::ERR_INVAL), "sizes %u, %u: status %d", first,
+                      then, status);
+                for (uint32_t i = 0; i < 3; i++, index++) {
+                    const uint32_t bytes = of[i];
+                    const uint64_t src = 0x100 * i + shift;
+                    const bool nop = bytes > 1u << 30, carried = bytes && bytes <= inline_max;
+                    const uint32_t ds = nop ? 1 : carried ? 2 + (4 + bytes + 15) / 16 : bytes ? 3 : 2;
+                    auto f = s.head(index, nop ? 0 : write_op, ds, signaled, s.remote + 0x1000 + 0x100 * i);
+                    if (nop)
+                        f.resize(3);
+                    if (carried) {
+                        f.push_back({32, 4, 0x80000000 | bytes});
+                        for (uint32_t k = 0; k < bytes; k++)
+                            f.push_back({36 + k, 1, s.bytes_at(src + k, 1)});
+                    } else if (bytes && !nop) {
+                        f.push_back({32, 4, bytes});
+                        f.push_back({36, 4, s.lkey});
+                        f.push_back({40, 8, s.local + src});
+                    }
+                    const std::string what = "group: " + std::to_string(bytes) + " of inline_max " +
+                                             std::to_string(inline_max) + ", message " + std::to_string(i);
+                    expect(s.g, 1, index, ds * 16, f, what.c_str());
+                }
+                s.rig.step();
+            }
+}
+
 void check_multi_block() {
     gda_attr a = defaults();
     a.inline_max = GDA_INLINE_MAX;
@@ -283,6 +331,8 @@ int main() {
     for (uint32_t inline_max : {0, 8, 28, 300})
         for (uint32_t batch : {1, 5, 16})
             check_sizes_in_turn(inline_max, batch);
+    for (uint32_t inline_max : {0, 28})
+        check_group_sizes(inline_max);
     check_multi_block();
     check_values_and_atomics();
     check_never_inline();
