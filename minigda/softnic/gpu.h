@@ -66,7 +66,7 @@ struct gpu_qp {
     uint64_t sq, dbrec;
     uint64_t watch, watch_last; /* the word that is polled, and what it was when last looked at */
     uint64_t cqe;
-    uint64_t prod; /* of its CQ, where simple_cq */
+    uint64_t prod; /* of its CQ, where simple_cq or ring_cq */
     uint64_t payload;
     uint32_t mask, qpn;
     uint32_t cq, node;
@@ -80,7 +80,8 @@ struct gpu_qp {
     uint8_t rewatch;   /* take the watched word as it is at the launch */
     uint8_t stopped;   /* timed: enum qp_stopped */
     uint8_t single;    /* what comes next goes by itself, not beside others */
-    uint8_t rsvd;
+    uint8_t ring_cq;   /* a ring, its own, whose overrun nobody checks */
+    uint32_t cq_mask, rsvd;
     uint32_t count[GPU_COUNTS];
 };
 

@@ -89,6 +89,7 @@ __global__ void op_and_wait(const rig::Queue *queues, Op op, uint32_t count, uin
     uint32_t at = 0, cons = 0, at2 = 0, cons2 = 0;
     for (uint32_t i = 0; i < count; i++) {
         uint64_t expected = 0;
+        const uint32_t first = at;
         const uint64_t before = clock64();
         switch (op) {
         case READ8:
@@ -126,7 +127,9 @@ __global__ void op_and_wait(const rig::Queue *queues, Op op, uint32_t count, uin
         rig::ring(q, at);
         if (op == COUNTER)
             rig::ring(companion, at2);
-        if (!rig::wait(q, at, &cons) || (op == COUNTER && !rig::wait(companion, at2, &cons2))) {
+        // A CQE names its WQE's first block.
+        const uint32_t last = op == SWAP || op == INLINE32 || op == INLINE200 ? first : at - 1;
+        if (!rig::wait(q, last + 1, &cons) || (op == COUNTER && !rig::wait(companion, at2, &cons2))) {
             *wrong = ~0ull;
             return;
         }

@@ -30,7 +30,7 @@ GPU_FN uint64_t resolve_shared(const gpu_key *keys, uint32_t mask, uint32_t node
 enum fast : uint32_t { FAST_NOT, FAST_NOP, FAST_WORD, FAST_LONG };
 
 // What is left of the announced blocks.
-enum rest : uint32_t { REST_NONE, REST_MORE, REST_OTHER };
+enum rest : uint32_t { REST_NONE, REST_MORE, REST_OTHER, REST_WAITS };
 
 struct fast_wqe {
     uint64_t to, from; // from: an address, or an inline word
@@ -144,9 +144,10 @@ GPU_FN void sums_add(sums &t, uint32_t lane, uint32_t run, uint32_t flags, uint3
         t.cqes += __popc(asked);
     }
 }
+template <bool ring>
 GPU_FN void fast_end(engine e, gpu_qp &q, uint32_t lane, sums t, uint32_t prod, uint32_t cons) {
     const bool rung = prod != q.seen;
-    if (t.cqes) {
+    if (t.cqes && !ring) {
         if (lane < 7)
             store64((void *)(q.cqe + 8 * lane), cqe_word(e, lane, 0, 0));
         t.dirt |= q.far ? DIRTY | DIRTY_FAR : DIRTY;
@@ -167,14 +168,17 @@ GPU_FN void fast_end(engine e, gpu_qp &q, uint32_t lane, sums t, uint32_t prod, 
         if (had == 0)
             cold_of(e, q).n.qps_used = 1;
         if (t.writes != t.wqes)
-            cold_of(e, q).n.wqe_nop += t.wqes - t.writes;
+            bump(&cold_of(e, q).n.wqe_nop, t.wqes - t.writes);
         q.seen = (uint16_t)prod;
         q.cons = cons;
         q.payload += t.payload;
         q.asked = GPU_ASK_NO;
         if (t.cqes) {
             q.prod += t.cqes;
-            e.w.tail = cqe_tail(q, t.last & 0xffff, t.last >> 16, mlx5_op_own(MLX5_CQE_OP_REQ, 0));
+            if (ring)
+                store64(&e.a.cqs[q.cq].prod, q.prod);
+            else
+                e.w.tail = cqe_tail(q, t.last & 0xffff, t.last >> 16, mlx5_op_own(MLX5_CQE_OP_REQ, 0));
         }
         e.w.dirty = t.dirt;
         e.w.work += t.wqes;
@@ -270,13 +274,13 @@ GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod)
         left -= run;
     }
     if (t.wqes)
-        fast_end(e, q, lane, t, prod, cons);
+        fast_end<false>(e, q, lane, t, prod, cons);
     return other ? REST_OTHER : left ? REST_MORE : REST_NONE;
 }
 
 // The same for all WRITEs of one block and one piece, longer ones too: a call, but none inside. What it leaves is
-// serve_now()'s.
-GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod) {
+// serve_now()'s. ring: the QP's CQ is a ring of its own, and each CQE is written.
+template <bool ring> GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod) {
     const uint32_t lane = lane_id(), mask = q.mask;
     uint32_t cons = q.cons, left = (prod - cons) & 0xffff, visits = 8;
     if (left == 0 || left > mask + 1)
@@ -317,12 +321,17 @@ GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod
         if (puts)
             t.dirt |= DIRTY | (longs ? DIRTY_LONG : 0) |
                       (__ballot_sync(ALL, in && (f.flags & FAR)) ? DIRTY_FAR : 0);
+        const uint32_t asked = __ballot_sync(ALL, in && (f.flags & FLAG_CQE));
+        if (ring && asked) {
+            ring_cqes(e, q, lane, asked, t.cqes, cons + lane, f.flags >> 16 & 0xff, 0, t.dirt & DIRTY_FAR);
+            t.dirt = 0;
+        }
         sums_add(t, lane, run, f.flags, f.bytes, puts, cons);
         cons += run;
         left -= run;
     }
     if (t.wqes)
-        fast_end(e, q, lane, t, prod, cons);
+        fast_end<ring>(e, q, lane, t, prod, cons);
     return other ? REST_OTHER : left ? REST_MORE : REST_NONE;
 }
 

@@ -2,7 +2,7 @@
 #ifndef SOFTNIC_GPU_KERNEL_CUH
 #define SOFTNIC_GPU_KERNEL_CUH
 
-#include "gpu_fast.cuh"
+#include "gpu_single.cuh"
 #include "gpu_timed.cuh"
 
 namespace softnic_gpu {
@@ -99,12 +99,15 @@ GPU_CALL void serve_each(engine e, const gpu_key *keys, uint32_t first, uint32_t
     for (; todo; todo &= todo - 1) {
         const uint32_t b = __ffs(todo) - 1;
         gpu_qp &q = e.w.at(first + b);
-        const bool plain = keys && q.simple_cq && q.state == SOFTNIC_QP_RTS && q.asked != GPU_ASKED &&
-                           !(e.a.bell | e.a.timed | e.a.strict);
+        const bool plain = keys && (q.simple_cq | q.ring_cq) && q.state == SOFTNIC_QP_RTS &&
+                           q.asked != GPU_ASKED && !(e.a.bell | e.a.timed | e.a.strict);
+        const uint32_t record = record_of(e, q);
         rest left = REST_OTHER;
         if (plain && !q.single)
-            left = serve_fast(e, keys, q, record_of(e, q));
-        const bool again = left == REST_OTHER ? serve(e, q) : left == REST_MORE;
+            left = q.ring_cq ? serve_fast<true>(e, keys, q, record) : serve_fast<false>(e, keys, q, record);
+        if (plain && left == REST_OTHER && q.single)
+            left = serve_single(e, keys, q, record);
+        const bool again = left == REST_OTHER ? serve(e, q) : left != REST_NONE;
         if (lane == b)
             tail = e.w.tail;
         __syncwarp();

@@ -181,7 +181,7 @@ GPU_FN void visit_end(engine e, gpu_qp &q, visit &v) {
         if (v.wqes)
             q.asked = GPU_ASK_NO;
         if (v.writes != v.wqes)
-            cold_of(e, q).n.wqe_nop += v.wqes - v.writes;
+            bump(&cold_of(e, q).n.wqe_nop, v.wqes - v.writes);
     }
     __syncwarp();
 }

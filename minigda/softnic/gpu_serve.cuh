@@ -49,6 +49,12 @@ struct engine {
     gpu_warp &w;
 };
 
+// A count in memory that only this QP's warp adds to; it does not wait for it.
+GPU_FN void bump(uint64_t *count, uint32_t by) {
+    if (by)
+        atomicAdd((unsigned long long *)count, (unsigned long long)by);
+}
+
 GPU_FN gpu_cold &cold_of(engine e, const gpu_qp &q) { return e.a.cold[q.qpn - QPN_BASE]; }
 
 GPU_FN void dirty(engine e, uint32_t what) {
@@ -161,6 +167,7 @@ GPU_CALL bool cq_push(engine e, gpu_qp &q, uint32_t index, uint32_t opcode, uint
             store64((void *)(at + 56), cqe_tail(q, index, opcode, mlx5_op_own((uint8_t)op, lap)));
             fence_sys();
             store64(&cq.prod, prod + 1);
+            q.prod = prod + 1;
         }
     } else if (lane == 0) {
         store32(&cq.overrun, 1);
@@ -172,6 +179,27 @@ GPU_CALL bool cq_push(engine e, gpu_qp &q, uint32_t index, uint32_t opcode, uint
     }
     __syncwarp();
     return room;
+}
+
+// CQEs of the lanes in `asked` in the QP's own ring, behind `before` that this visit has written already: one a lane, each
+// whole, and all that the warp stored before them. Of more than fit the last ones stay.
+GPU_FN void ring_cqes(engine e, gpu_qp &q, uint32_t lane, uint32_t asked, uint32_t before, uint32_t index,
+                      uint32_t opcode, uint32_t bytes, bool far) {
+    const uint32_t behind = asked >> lane >> 1, depth = q.cq_mask + 1;
+    const bool mine = (asked >> lane & 1) && (uint32_t)__popc(behind) < depth;
+    const uint64_t n = q.prod + before + __popc(asked & ((1u << lane) - 1));
+    const uint64_t at = q.cqe + (n & q.cq_mask) * MLX5_CQE;
+    if (mine) {
+        store128((void *)at, pair{0, 0});
+        store128((void *)(at + 16), pair{0, 0});
+        store128((void *)(at + 32), pair{0, cqe_word(e, 5, bytes, 0)});
+        store64((void *)(at + 48), cqe_word(e, 6, bytes, 0));
+    }
+    fence_warp(far || q.far);
+    if (mine)
+        store64((void *)(at + 56),
+                cqe_tail(q, index, opcode, mlx5_op_own(MLX5_CQE_OP_REQ, (n & depth) != 0)));
+    __syncwarp();
 }
 
 // As completer_cqe(): false when the CQE is lost and the QP in the error state.
@@ -229,22 +257,27 @@ GPU_FN void block_in(uint64_t ring, uint32_t slot, uint64_t *words) {
 
 // Fetches the WQE at `index` into the warp's words: 0 or the syndrome. As many of the announced blocks at once as the warp
 // can: the way to the queue is long, and how many it takes is in the first.
-GPU_CALL int fetch_one(engine e, uint64_t ring, const gpu_qp &q, uint32_t index, uint32_t available,
-                       struct wqe_head *head_p) {
-    const uint32_t lane = lane_id(), at_once = 8;
+enum { FETCH_AT_ONCE = 8 }; // blocks
+GPU_FN void fetch_blocks(engine e, uint64_t ring, uint32_t mask, uint32_t index, uint32_t available,
+                         struct wqe_head *head_p) {
+    const uint32_t lane = lane_id();
     __syncwarp(); // all have done with what is there
     if (lane / 4 < available) {
-        const uint64_t block = ring + (uint64_t)((index + lane / 4) & q.mask) * MLX5_BB;
+        const uint64_t block = ring + (uint64_t)((index + lane / 4) & mask) * MLX5_BB;
         const pair v = load128((const void *)(block + lane % 4 * 16));
         e.w.words[lane * 2] = v.lo;
         e.w.words[lane * 2 + 1] = v.hi;
     }
     __syncwarp();
     *head_p = wqe_head(e.w.words);
+}
+GPU_CALL int fetch_one(engine e, uint64_t ring, const gpu_qp &q, uint32_t index, uint32_t available,
+                       struct wqe_head *head_p) {
+    fetch_blocks(e, ring, q.mask, index, available, head_p);
     if (const int s = wqe_check_head(head_p, index, q.qpn, available))
         return s;
     const uint32_t blocks = mlx5_ds_blocks(head_p->ds);
-    for (uint32_t b = at_once; b < blocks; b++)
+    for (uint32_t b = FETCH_AT_ONCE; b < blocks; b++)
         block_in(ring, (index + b) & q.mask, e.w.words + b * WQE_BLOCK_WORDS);
     return 0;
 }
@@ -378,7 +411,7 @@ GPU_FN int wait_passed(engine e, const struct wqe &wqe) {
     const uint32_t i = wqe.wait_cqn - CQN_BASE;
     if (i >= e.a.cq_count || !e.a.cqs[i].exists)
         return -1;
-    const uint32_t done = (uint32_t)load64_acquire(&e.a.cqs[i].prod);
+    const uint32_t done = __shfl_sync(ALL, (uint32_t)load64_acquire(&e.a.cqs[i].prod), 0);
     return (int32_t)(done - wqe.wait_index) > 0;
 }
 
@@ -390,19 +423,19 @@ GPU_FN void count_one(engine e, gpu_qp &q, const struct wqe &wqe) { // lane 0
         q.count[GPU_INLINES] += wqe.is_inline;
         break;
     case WQE_READ:
-        n.wqe_read++;
+        bump(&n.wqe_read, 1);
         break;
     case WQE_ATOMIC:
-        n.wqe_atomic++;
+        bump(&n.wqe_atomic, 1);
         break;
     case WQE_WAIT:
-        n.wqe_wait++;
+        bump(&n.wqe_wait, 1);
         break;
     case WQE_TOUCH:
-        n.wqe_dump++;
+        bump(&n.wqe_dump, 1);
         break;
     default:
-        n.wqe_nop++;
+        bump(&n.wqe_nop, 1);
     }
 }
 

@@ -54,6 +54,8 @@ static void qp_out(const struct softnic *nic, const struct qp *qp, struct gpu_qp
     im->syndrome = qp->syndrome;
     im->again = qp->active;
     im->simple_cq = qp->cq->collapsed && qp->cq->users == 1;
+    im->ring_cq = !qp->cq->collapsed && qp->cq->users == 1 && !qp->cq->dbrec;
+    im->cq_mask = qp->cq->depth - 1;
     im->far = qp->cq->far;
     im->stopped = qp->stopped;
     cold->last_land_ps = qp->last_land_ps;
