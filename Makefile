@@ -23,12 +23,13 @@ NOTLIB := %_test.c %_bench.c %_fuzz.c %_test.cc %_bench.cc %_fuzz.cc
 softnic_src := $(filter-out $(NOTLIB),$(wildcard minigda/softnic/*.c minigda/mlx5/*.c))
 minigda_src := $(filter-out $(NOTLIB),$(wildcard minigda/*.cc))
 miniproxy_src := $(filter-out $(NOTLIB),$(wildcard miniproxy/*.cc))
-backends := minigda miniproxy nvshmem ncclgin deepep replay
+backends := minigda miniproxy rawstore nvshmem ncclgin deepep replay
 plugins := $(foreach b,$(backends),$(if $(wildcard backends/$(b)/$(b).cu),$(B)/lib$(b).so))
 minigda_objs := $(minigda_src:%.cc=$(B)/obj/%.o) $(softnic_src:%.c=$(B)/obj/%.o)
 no_gpu := backends/abi/gpu_none
 miniproxy_objs := $(miniproxy_src:%.cc=$(B)/obj/%.o) $(minigda_objs)
 replay_objs := $(minigda_objs)
+rawstore_objs := $(B)/obj/backends/rawstore/memory_host.o
 deepep_objs := $(B)/obj/backends/deepep/python.o $(B)/obj/backends/deepep/source.o
 $(B)/obj/backends/deepep/source.o: $(wildcard backends/deepep/*.py)
 
@@ -144,11 +145,12 @@ endef
 
 # A floor's plugin with CUDA serves device=host too. Everything but the kernels is compiled by the host compiler; a
 # kernel is one workload on one type of handle, a few to an object (GIC_PART), so that make -j spreads them.
-floors := minigda miniproxy replay
+floors := minigda miniproxy replay rawstore
 minigda_kernels := $(foreach p,1 2 3 4 5,op-$(p)) $(foreach p,1 2 5 8,stream-$(p)) caller-1 caller-2 caller-7 caller-10 \
 	$(foreach w,alltoall moe conform,$(w)-1 $(w)-2 $(w)-6) conform-9
 replay_kernels := op-1 op-2 stream-1 stream-2 alltoall-1 moe-1
 miniproxy_kernels := op-1 caller-7 stream-1 alltoall-1 moe-1 conform-1
+rawstore_kernels := $(foreach w,op stream alltoall moe conform,$(w)-1)
 cuda_kernels = $($(1)_kernels:%=$(B)/cuda/$(1)_%.o)
 cuda_plugins := $(floors:%=$(B)/cuda/lib%.so)
 cuda: $(cuda_plugins) ## build build/cuda/lib*.so, whose device threads can be CUDA threads (CUDA_ARCHS, 90)
@@ -168,7 +170,10 @@ $(B)/cuda/$(1).o: backends/$(1)/$(1).cu
 	$$(CXX) $$(ALL_CXXFLAGS) -DGIC_CUDA_PLUGIN $$(DEPS) -x c++ -c $$< -o $$@
 endef
 $(foreach f,$(floors),$(eval $(call cuda_plugin_rule,$(f))))
+$(B)/cuda/librawstore.so: $(B)/cuda/rawstore_memory.o
+$(B)/cuda/rawstore_memory.o: backends/rawstore/memory_cuda.cc
 $(B)/cuda/gpu.o: backends/abi/gpu_cuda.cc
+$(B)/cuda/gpu.o $(B)/cuda/rawstore_memory.o:
 	$(need_nvcc)
 	$(CXX) $(ALL_CXXFLAGS) -isystem $(CUDA_HOME)/include $(DEPS) -c $< -o $@
 
@@ -177,7 +182,7 @@ $(B)/cuda/gpu.o: backends/abi/gpu_cuda.cc
 gpu_engine := $(B)/cuda/softnic/gpu_engine.o
 softnic_gpu_tests := $(foreach t,wqe queue error pace,$(B)/cuda/test/softnic_$(t)_test)
 softnic_gpu_programs := $(softnic_gpu_tests) $(B)/cuda/test/softnic_gpu_engine_test $(B)/cuda/test/softnic_gpu_engine_bench
-$(cuda_plugins): $(gpu_engine)
+$(filter-out %/librawstore.so,$(cuda_plugins)): $(gpu_engine)
 cuda: $(softnic_gpu_programs)
 cuda-check: $(softnic_gpu_programs)
 $(B)/cuda/softnic/%.o: minigda/softnic/%.cu

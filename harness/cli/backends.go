@@ -21,6 +21,7 @@ type builtin struct {
 var builtins = []builtin{
 	{name: "minigda", doc: "floor: device threads build WQEs and ring the doorbell themselves"},
 	{name: "miniproxy", doc: "floor: device threads hand descriptors to CPU workers that post"},
+	{name: "rawstore", doc: "floor of nic=none: device threads store to the peer's memory themselves"},
 	{name: "nvshmem", doc: "NVSHMEM: IBGDA, IBRC, NVLink"},
 	{name: "ncclgin", doc: "NCCL GIN: GDAKI, Proxy, NVLink LSA"},
 	{name: "deepep", doc: "DeepEP: dispatch and combine of mixture-of-experts"},

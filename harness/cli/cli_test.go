@@ -337,7 +337,7 @@ func TestBadInput(t *testing.T) {
 		{run("--workload", "op:op=atomic,size=16", "--backend", "fake"), []string{"size=16", "atomic", "8"}},
 		{run("--workload", "moe:routing=zipf", "--backend", "fake"), []string{"zipf", "power:"}},
 		{run("--workload", "op", "--backend", "fake", "--ranks", "1"), []string{"ranks=1", "at least 2"}},
-		{run("--workload", "op", "--backend", "minigad"), []string{`"minigad"`, `did you mean "minigda"?`, "known: minigda, miniproxy, nvshmem, ncclgin, deepep"}},
+		{run("--workload", "op", "--backend", "minigad"), []string{`"minigad"`, `did you mean "minigda"?`, "known: minigda, miniproxy, rawstore, nvshmem, ncclgin, deepep"}},
 		{run("--workload", "op", "--backend", "fake:fualt=none"), []string{`"fualt"`, "it has: fault"}},
 		{run("--workload", "op", "--backend", "fake:fault=divine"), []string{"fault=divine", "allowed: none|crash"}},
 		{run("--backend-path", dir+"/nope.so"), []string{"/nope.so", "shared object"}},

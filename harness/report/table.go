@@ -2,6 +2,7 @@ package report
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -134,10 +135,21 @@ func (u *run) renderTable(w io.Writer, width int) {
 	}
 }
 
+// floors are the names of those floors that have rows here.
+func (u *run) floors() string {
+	var names []string
+	for _, name := range floors {
+		if slices.ContainsFunc(u.rows, func(w *row) bool { return w.backend == name }) {
+			names = append(names, name)
+		}
+	}
+	return cmp.Or(strings.Join(names, ", "), "none here")
+}
+
 // legend says what the columns are.
 func (u *run) legend() []string {
 	lines := []string{
-		"* best verified floor (minigda, miniproxy) of the same point, NIC and device; ratio and gap are to its median",
+		"* best verified floor (" + u.floors() + ") of the same point, NIC and device; ratio and gap are to its median",
 		"median, range: over process runs (n), of each one's median; p99: " + u.percentiles() + "; check: the payload",
 	}
 	if u.of.expect != nil {

@@ -1,6 +1,8 @@
 package goodput
 
 import (
+	"math"
+	"slices"
 	"testing"
 
 	"gic/backends"
@@ -24,6 +26,35 @@ func TestSummarize(t *testing.T) {
 	}
 	if got, want := s.Metrics[0].Samples[0], 2*10*4096/1e-6; got != want {
 		t.Errorf("goodput %g, expected %g", got, want)
+	}
+}
+
+// Copies that a backend timed stand beside the goodput; of two senders they add up, as it does.
+func TestSummarizeCopies(t *testing.T) {
+	job := worktest.Prepare(t, Workload{}, 2, "size", "4K", "messages", "10", "pattern", "all")
+	series := func(name string, v float64) backends.Series { return backends.Series{Name: name, Values: []float64{v}} }
+	sender := func(ns float64) workloads.RankResult {
+		return workloads.RankResult{Series: []backends.Series{series("elapsed", 1000), series("copied", ns), series("copied_bytes", 4e4),
+			series("copied_large", 2*ns), series("copied_large_bytes", 1e6)}}
+	}
+	s, err := job.Summarize([]workloads.RankResult{sender(1000), sender(500)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]float64{"copy_bandwidth": 4e4/1e-6 + 4e4/5e-7, "copy_bandwidth_large": 1e6/2e-6 + 1e6/1e-6} {
+		i := slices.IndexFunc(s.Metrics, func(m workloads.Metric) bool { return m.Name == name })
+		if i < 0 || len(s.Metrics[i].Samples) != 1 || math.Abs(s.Metrics[i].Samples[0]-want) > 1e-9*want {
+			t.Errorf("%s: %+v, expected %g", name, s.Metrics, want)
+		}
+	}
+	plain, err := worktest.Prepare(t, Workload{}, 2).Summarize([]workloads.RankResult{{Series: []backends.Series{series("elapsed", 1000)}}, {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range plain.Metrics {
+		if m.Name == "copy_bandwidth" || m.Name == "copy_bandwidth_large" {
+			t.Errorf("%s of a backend that took none: %v", m.Name, m.Samples)
+		}
 	}
 }
 

@@ -261,5 +261,30 @@ func (j *Job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 		s.Metrics = append(s.Metrics, workloads.Metric{Name: "posting_rate", Unit: "msg/s", Class: workloads.Rate,
 			Samples: posting})
 	}
+	s.Metrics = append(s.Metrics, j.copied(results)...)
 	return s, nil
+}
+
+// copied are the bandwidths of plain copies between the same windows, where a backend took them beside its puts: of the
+// size of a message, one behind the other, and of large ones, which is what the link gives. Summed over the senders.
+func (j *Job) copied(results []workloads.RankResult) (out []workloads.Metric) {
+	for _, c := range []struct{ series, metric string }{{"copied", "copy_bandwidth"}, {"copied_large", "copy_bandwidth_large"}} {
+		var sum []float64
+		for _, r := range results {
+			took, bytes := workloads.Seconds(r.Get(c.series)), r.Get(c.series+"_bytes")
+			if len(took) == 0 || len(bytes) != len(took) || slices.Min(took) <= 0 {
+				continue
+			}
+			if sum == nil {
+				sum = make([]float64, len(took))
+			}
+			for i := range min(len(sum), len(took)) {
+				sum[i] += bytes[i] / took[i]
+			}
+		}
+		if sum != nil {
+			out = append(out, workloads.Metric{Name: c.metric, Unit: "B/s", Class: workloads.Bandwidth, Samples: sum, Headline: true})
+		}
+	}
+	return out
 }
