@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"gic/backends"
+	nccl "gic/backends/ncclgin/protocol"
 	"gic/backends/nvshmem/protocol"
 	"gic/minigda/nictrace"
 )
@@ -35,7 +36,7 @@ func TestNVSHMEMProtocol(t *testing.T) {
 			!tr.failed("window", tr.cluster.each(func(r *rank) error { return r.Window(16384) })) {
 			for _, call := range protocol.Calls {
 				if strings.HasSuffix(call, "_warp") == (scope == "warp") {
-					tr.compareProtocol(call)
+					tr.compareProtocol(call, "nvshmem", protocol.Lines)
 				}
 			}
 		}
@@ -46,7 +47,31 @@ func TestNVSHMEMProtocol(t *testing.T) {
 	}
 }
 
-func (tr *trial) compareProtocol(call string) {
+// TestNCCLGINProtocol does so with each call of NCCL's GIN device API (type GDAKI).
+func TestNCCLGINProtocol(t *testing.T) {
+	if device() == "host" {
+		t.Skip("needs a GPU: set GIC_TEST_DEVICE=cuda:N")
+	}
+	t.Setenv("GIC_TRACE_DIR", t.TempDir())
+	target := softTarget(t, "ncclgin", nil)
+	target.NICConfig["trace"] = "on"
+	serveIfRank(t, target)
+	ctx, cancel := context.WithTimeout(t.Context(), caseTimeout)
+	defer cancel()
+	tr := &trial{t: t, ctx: ctx, target: target}
+	if tr.open(2, nil) && !tr.failed("window", tr.cluster.each(func(r *rank) error { return r.Window(16384) })) {
+		for _, call := range nccl.Calls {
+			tr.compareProtocol(call, "ncclgin", nccl.Lines)
+		}
+	}
+	tr.close()
+	for _, f := range tr.findings {
+		t.Error(f)
+	}
+}
+
+// compareProtocol makes one call and compares its trace with that in the backend's folder, in words.
+func (tr *trial) compareProtocol(call, backend string, lines func([]nictrace.Record) []string) {
 	run := backends.Run{Workload: "protocol", Args: map[string]string{"call": call}}
 	count := func() bool {
 		return tr.failed(call+": counters", tr.cluster.each(func(r *rank) error { _, err := r.Counters(); return err }))
@@ -78,12 +103,12 @@ func (tr *trial) compareProtocol(call string) {
 		}
 		return
 	}
-	want, err := nictrace.ReadFile(filepath.Join(Root(tr.t), "backends", "nvshmem", "protocol", "testdata", name))
+	want, err := nictrace.ReadFile(filepath.Join(Root(tr.t), "backends", backend, "protocol", "testdata", name))
 	if err != nil {
 		tr.errorf("%s: %v", call, err)
 		return
 	}
-	if diff := cmp.Diff(protocol.Lines(want.Records), protocol.Lines(trace.Records)); diff != "" {
+	if diff := cmp.Diff(lines(want.Records), lines(trace.Records)); diff != "" {
 		tr.errorf("%s: the NIC was asked something else than when this was recorded (-want +got):\n%s", call, diff)
 	}
 }

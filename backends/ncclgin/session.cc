@@ -51,6 +51,7 @@ struct gic_session {
     bool unclean = false; // some call failed
     bool lost = false;    // a kernel did not end
     void *memory = nullptr;
+    bool on_host = false; // the window is host memory, which NCCL does not register: see describe_window()
     uint64_t window_bytes = 0, memory_bytes = 0;
     gic::Results results;
     gic::Facts facts;
@@ -100,6 +101,12 @@ int prepare_net(gic_session *s, const struct gic_open *open, uint32_t depth) {
     if (int rc = net->prepare(open, &attr))
         return gic::fail(rc, "%s", net->last_error());
     s->net = net;
+    const struct gic_kv *facts;
+    uint32_t count;
+    if (int rc = net_failed(s, net->facts(&facts, &count)))
+        return rc;
+    const char *window = gic::kv_find(facts, count, "window");
+    s->on_host = window && strcmp(window, "host") == 0;
     return 0;
 }
 
@@ -216,11 +223,19 @@ int drop_window(gic_session *s) {
     for (uint32_t c = 0; c < s->comm_count; c++)
         if (ncclWindow_t w = s->shared.windows[c]) {
             s->shared.windows[c] = nullptr;
-            NCCL(s->comms[c], ncclCommWindowDeregister(s->comms[c], w));
+            if (s->on_host) {
+                if (int rc = s->gpu->free(w))
+                    return rc;
+            } else {
+                NCCL(s->comms[c], ncclCommWindowDeregister(s->comms[c], w));
+            }
         }
     if (void *memory = s->memory) {
         s->memory = nullptr;
         s->shared.window = nullptr;
+        if (s->on_host)
+            if (int rc = net_failed(s, s->net->window_deregister(memory)))
+                return rc;
         if (s->net)
             return net_failed(s, s->net->window_free(memory));
         NCCL(s->comms[0], ncclMemFree(memory));
@@ -283,8 +298,31 @@ int alloc_window(gic_session *s, uint64_t bytes) {
     return 0;
 }
 
-// NCCL learns of the memory; from here on every agent's words start at zero.
+// NCCL 2.28.9 registers no host memory (cuMem on a NUMA node: "invalid argument"), which is what engine=cpu reaches. Its
+// device code takes two things from a window, the handles that the plugin has given for the memory and an offset, so
+// windows of these two serve it.
+int describe_window(gic_session *s) {
+    void *handles[ncclgin_comms * ncclgin_per_comm] = {};
+    const uint32_t count = s->comm_count * s->contexts_per_comm;
+    if (int rc = net_failed(s, s->net->window_register(s->memory, s->memory_bytes, handles, count)))
+        return rc;
+    for (uint32_t c = 0; c < s->comm_count; c++) {
+        ncclWindow_vidmem w = {};
+        for (uint32_t i = 0; i < s->contexts_per_comm; i++)
+            w.ginWins[i] = handles[c * s->contexts_per_comm + i];
+        void *on_gpu = nullptr;
+        if (int rc = s->gpu->alloc(sizeof w, &on_gpu))
+            return rc;
+        s->shared.windows[c] = static_cast<ncclWindow_t>(on_gpu);
+        if (int rc = s->gpu->upload(on_gpu, &w, sizeof w))
+            return rc;
+    }
+    return 0;
+}
+
 int register_window(gic_session *s) {
+    if (s->on_host)
+        return describe_window(s);
     for (uint32_t c = 0; c < s->comm_count; c++)
         NCCL(s->comms[c], ncclCommWindowRegister(s->comms[c], s->memory, s->memory_bytes,
                                                  &s->shared.windows[c], NCCL_WIN_COLL_SYMMETRIC));
@@ -296,11 +334,14 @@ int register_window(gic_session *s) {
     return 0;
 }
 
+// Bytes, words, counters: all zero.
 int make_window(gic_session *s, uint64_t bytes) {
     s->shared.window = static_cast<uint8_t *>(s->memory);
     s->window_bytes = bytes;
     const std::vector<uint8_t> zeros(s->memory_bytes);
-    if (int rc = s->gpu->upload(s->memory, zeros.data(), s->memory_bytes))
+    if (s->on_host)
+        memset(s->memory, 0, s->memory_bytes);
+    else if (int rc = s->gpu->upload(s->memory, zeros.data(), s->memory_bytes))
         return rc;
     if (s->type == Type::LSA)
         return 0;
@@ -353,7 +394,10 @@ int write(struct gic_session *s, uint64_t offset, const void *src, size_t bytes)
         if (first < end)
             if (int rc = ncclgin_clear_signals(*s->gpu, s->shared, (uint32_t)first, (uint32_t)(end - first)))
                 return rc;
-        return s->gpu->upload(s->shared.window + offset, src, bytes);
+        if (!s->on_host)
+            return s->gpu->upload(s->shared.window + offset, src, bytes);
+        memcpy(s->shared.window + offset, src, bytes);
+        return 0;
     });
 }
 
@@ -364,7 +408,9 @@ int read(struct gic_session *s, uint64_t offset, void *dst, size_t bytes) {
             return rc;
         if (bytes == 0)
             return 0;
-        if (int rc = s->gpu->download(dst, s->shared.window + offset, bytes))
+        if (s->on_host)
+            memcpy(dst, s->shared.window + offset, bytes);
+        else if (int rc = s->gpu->download(dst, s->shared.window + offset, bytes))
             return rc;
         const uint64_t first = offset / 8,
                        end = std::min<uint64_t>((offset + bytes + 7) / 8, s->shared.signals);
@@ -507,6 +553,7 @@ int facts(struct gic_session *s, const struct gic_kv **facts_p, uint32_t *count_
         f.set("nccl.headers", std::to_string(NCCL_MAJOR) + "." + std::to_string(NCCL_MINOR) + "." +
                                   std::to_string(NCCL_PATCH));
         f.set("nccl.comms", s->comm_count);
+        f.set("nccl.window", std::string(s->on_host ? "handles" : "registered"));
         f.set("nccl.lsa_size", (uint64_t)d.lsaSize);
         if (s->type != Type::LSA) {
             f.set("nccl.contexts", (uint64_t)d.ginContextCount * s->comm_count);
