@@ -169,13 +169,21 @@ void test_keys() {
     CHECK(p.counters().wqes == 61);
 }
 
+// Of the peer: this device, and the last one where there are several.
+std::vector<int> peer_devices() {
+    int count = 0;
+    CUDA(cudaGetDeviceCount(&count));
+    return count > 1 ? std::vector<int>{0, count - 1} : std::vector<int>{0};
+}
+
 // The word behind a payload is never seen before it: longer than a word in any case, words under strict order.
-void test_order() {
+void order_towards(int peer) {
     for (int strict = 0; strict < 2; strict++)
         for (uint32_t bytes : {8u, 64u, 4096u, 32768u}) {
             if (bytes == 8 && !strict)
                 continue;
             rig::Setup s;
+            s.peer_device = peer;
             s.slice = 65536;
             s.writes = strict ? SOFTNIC_WRITES_STRICT : SOFTNIC_WRITES_RUNS;
             rig::Pair p(s);
@@ -185,6 +193,11 @@ void test_order() {
             CHECK(p.finish());
             CHECK(*bad == 0);
         }
+}
+
+void test_order() {
+    for (int peer : peer_devices())
+        order_towards(peer);
 }
 
 // Delays are kept: no CQE before its time, and no more messages than the rate allows.
@@ -454,9 +467,13 @@ uint8_t *mapped(int device, size_t bytes) {
     return (uint8_t *)at;
 }
 
-// Each writes a growing word into the other's device memory and waits for the other's.
+// Each writes a growing word into the other's device memory and waits for the other's; on two devices where they are.
 int rank_main(uint32_t me, const char *job, Meeting *m, Memory kind, bool demand) {
     softnic_attr a{};
+    int devices = 0;
+    CUDA(cudaGetDeviceCount(&devices));
+    a.device = (int)me % devices;
+    CUDA(cudaSetDevice(a.device));
     a.presence = demand ? SOFTNIC_DEMAND : SOFTNIC_WINDOW;
     a.idle_us = demand ? 300 : 0;
     a.job = job;
@@ -474,7 +491,7 @@ int rank_main(uint32_t me, const char *job, Meeting *m, Memory kind, bool demand
         if (kind == CALLERS)
             CUDA(cudaMalloc((void **)&mem, bytes));
         else
-            mem = mapped(0, bytes);
+            mem = mapped(a.device, bytes);
         CUDA(cudaMemset(mem, 0, bytes));
         mem += 4096; // not where the allocation begins
         NIC(softnic_mem_share_gpu(nic, mem, 65536));
