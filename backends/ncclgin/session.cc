@@ -447,7 +447,7 @@ int before_run(gic_session *s, uint32_t agents) {
 
 // NCCL's device code takes no notice of an error CQE: the NIC knows of it.
 int after_run(gic_session *s, int status) {
-    s->broken |= status != 0;
+    s->broken |= status != 0 && status != -ENOTSUP; // that one was not launched
     s->lost |= status != 0 && cudaStreamQuery((cudaStream_t)s->gpu->stream()) == cudaErrorNotReady;
     if (!s->net)
         return status;
