@@ -138,6 +138,9 @@ class Measurement:
 
     def eager(self):
         """One call after the other, as from a model: what they take on the host."""
+        self.step("the first call")
+        self.op.prepare()
+        self.device.sync()
         self.step("eager calls")
         took = {"dispatch": [], "combine": []}
         for _ in range(self.each):

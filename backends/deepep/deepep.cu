@@ -23,7 +23,7 @@ const struct gic_key keys[] = {
     {"dispatch", "bf16", "bf16|fp8", "format of rows on their way to the experts; the way back is bf16"},
     {"max_tokens", "128", "1..4096", "tokens per rank that the buffer is laid out for (mode=ll, v2)"},
     {"sms", "20", "2..128", "multiprocessors that mode=normal and v2 take, an even number"},
-    {"fault", "none", "none|import|constructor|exit|routing|row|count|source|gate|lost|trap|crash|hang",
+    {"fault", "none", "none|import|constructor|exit|routing|row|count|source|gate|trap|hang",
      "for tests, with library=double: what goes wrong on the last rank"},
 };
 constexpr uint32_t key_count = sizeof keys / sizeof *keys;

@@ -137,6 +137,9 @@ class LowLatency:
 
     again = dispatch
 
+    def prepare(self):
+        """Nothing has to be known of an earlier dispatch."""
+
     def combine(self, result, y, hook=False):
         out, _, receive = self.buffer.low_latency_combine(y, self.experts, self.gates, result[2], return_recv_hook=hook)
         return out, receive
@@ -151,8 +154,8 @@ class LowLatency:
         """Rows in the order of expert, source and token. Their places tell whose they are."""
         p, (rows, counts, handle) = self.point, result
         counts, sources, ranges = (self.device.numbers(a) for a in (counts, handle[0], handle[1]))
-        out = []
-        for (e, r), want in sorted(p.by_expert().items()):
+        out, belongs = [], p.by_expert()
+        for (e, r), want in sorted(belongs.items()):
             begin, count = ranges[e][r] >> 32, ranges[e][r] & 0xffffffff
             if begin < 0 or begin + count > counts[e]:
                 raise Failure("rank %d: expert %d has %d rows, those of rank %d shall lie at %d to %d" %
@@ -162,7 +165,7 @@ class LowLatency:
             block = self.device.rows(rows, begin, count, e)
             out += [row for _, row in sorted(zip(tokens, block), key=lambda pair: pair[0])]
         for e, count in enumerate(counts):
-            if count != sum(len(w) for (i, _), w in p.by_expert().items() if i == e):
+            if count != sum(len(belongs[e, r]) for r in range(p.ranks)):
                 raise Failure("rank %d: expert %d counts %d rows" % (p.rank, e, count))
         return out
 
@@ -184,7 +187,7 @@ class Normal:
         self.buffer = state.buffer("normal", (p.path,), bytes_, lambda: make_buffer(state, bytes_, 0))
         state.session.fact("sms", p.sms)
         self.load(state)
-        self.handle = self.weights = None
+        self.handle = self.weights = self.latest = None
 
     def load(self, state):
         p = self.point
@@ -215,9 +218,13 @@ class Normal:
         rows, experts, gates, counts, handle, _ = b.dispatch(
             self.x, num_tokens_per_rank=per_rank, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert,
             topk_idx=self.experts, topk_weights=self.gates)
-        if self.handle is None:
-            self.keep(rows, experts, gates, counts, handle)
+        self.latest = rows, experts, gates, counts, handle
         return (rows, handle), None
+
+    def prepare(self):
+        """One dispatch whose layout later ones use. A NIC that counts has no part in it."""
+        result, _ = self.dispatch()
+        self.combine(result, self.keep(*self.latest))
 
     def again(self, hook=False):
         """With the layout of an earlier one, so that no host takes part."""
@@ -233,11 +240,12 @@ class Normal:
         return self.device.scaled_rows(result[0], self.weights)
 
     def keep(self, rows, experts, gates, counts, handle):
-        """Of the first dispatch: the layout, checked, and what every row's experts make of it."""
+        """Of the first dispatch: the layout, checked, and what every row's experts make of it; rows to combine."""
         p = self.point
         self.handle = handle
         self.order = self.sources(handle, rows)
-        want = [sum(len(tokens) for (e, _), tokens in p.by_expert().items() if e == i) for i in range(p.local)]
+        belongs = p.by_expert()
+        want = [sum(len(belongs[e, r]) for r in range(p.ranks)) for e in range(p.local)]
         if list(counts) != want:
             raise Failure("rank %d: the experts count %s rows, the routing sends %s" % (p.rank, abridged(list(counts)), abridged(want)))
         for r, tokens in p.by_rank().items():
@@ -254,6 +262,7 @@ class Normal:
             weights.append(sum(gate * p.factors[first + expert] for _, expert, gate in p.here(source, token)))
         self.weights = self.device.array(weights.tobytes(), "f32", (len(weights),))
         self.y = self.device.zeros("bf16", (len(weights), p.hidden))
+        return self.y
 
     def sources(self, handle, rows):
         """Whose the received rows are: [(source rank, token)]. The handle has the counts, summed up by source, and the
@@ -279,7 +288,7 @@ class Elastic(Normal):
         self.buffer = state.buffer("v2", (p.path, p.max_tokens, p.hidden, p.topk, p.fp8), 0, lambda: self.make(state))
         state.session.fact("sms", p.sms)
         self.load(state)
-        self.handle = self.weights = None
+        self.handle = self.weights = self.latest = None
 
     @classmethod
     def check(cls, state, p):
@@ -314,8 +323,7 @@ class Elastic(Normal):
         rows, experts, gates, handle, _ = self.buffer.dispatch(
             self.x, topk_idx=self.experts, topk_weights=self.gates, num_experts=p.experts,
             num_max_tokens_per_rank=p.max_tokens, num_sms=p.sms)
-        if self.handle is None:
-            self.keep(rows, experts, gates, handle.num_recv_tokens_per_expert_list, handle)
+        self.latest = rows, experts, gates, handle.num_recv_tokens_per_expert_list, handle
         return (rows, handle), None
 
     def again(self, hook=False):
