@@ -86,6 +86,9 @@ class DeviceMemory final : public rawstore_memory {
   public:
     DeviceMemory(const gic::Ranks &ranks, gic::Gpu &gpu) : ranks_(ranks), gpu_(gpu) {}
     ~DeviceMemory() override {
+        drop_peers();
+        if (!windows_.empty())
+            ranks_.agree(0, "close the windows"); // an exported window is freed when nobody has it any more
         drop();
         for (cudaEvent_t e : events_)
             if (e)

@@ -139,7 +139,8 @@ int read(struct gic_session *s, uint64_t offset, void *dst, size_t bytes) {
     return bytes ? s->memory->read(offset, dst, bytes) : 0;
 }
 
-// Beside the goodput of a sender, what plain copies of the same size and large ones reach over the same link.
+// Beside the goodput of a sender, what plain copies of the same size and large ones reach over the same link. On the
+// other ranks until the senders have done with their windows.
 int add_ceiling(gic_session *s, const struct gic_run *run) {
     gic::Inputs in(run);
     const uint32_t sends = in.u32("sends"), peer = in.u32("peer"), bytes = in.u32("bytes");
@@ -180,7 +181,9 @@ template <class W> struct OnScope {
         if (s->memory->bytes() == 0)
             return gic::fail(-EINVAL, "no window yet");
         const int rc = s->lanes == 1 ? go<1>() : s->lanes == 32 ? go<32>() : go<128>();
-        return rc || !std::is_same_v<W, goodput_workload> ? rc : add_ceiling(s, run);
+        if (!std::is_same_v<W, goodput_workload>)
+            return rc;
+        return s->ranks.agree(rc ? rc : add_ceiling(s, run), "goodput and copies");
     }
 };
 struct OnWorkload {
