@@ -215,8 +215,8 @@ $(floor_gpu_benches): $(B)/cuda/test/%: $(B)/cuda/%.o
 # device archive and needs its host library, and a transport for that library. The wheel is in .deps, or on the machine.
 NVSHMEM_HOME ?= $(firstword $(wildcard .deps/cuda/nvidia/nvshmem) \
 	$(shell python3 -c 'import nvidia.nvshmem as n; print(n.__path__[0])' 2>/dev/null))
-nvshmem_kernels := $(foreach w,op stream,$(w)-1 $(w)-2 $(w)-3) $(foreach w,alltoall moe protocol,$(w)-1) \
-	caller-1 caller-2 conform-1 conform-3
+nvshmem_kernels := $(foreach w,op stream conform,$(w)-1 $(w)-2 $(w)-3) $(foreach w,alltoall moe protocol,$(w)-1) \
+	caller-1 caller-2
 nvshmem_cuda := $(nvshmem_kernels:%=$(B)/cuda/nvshmem_%.o) $(B)/cuda/nvshmem_created.o
 nvshmem_transports := $(foreach t,ibgda ibrc,$(B)/cuda/nvshmem_transport_$(t).so.3)
 nvshmem_parts := $(B)/cuda/libnvshmem.so $(B)/cuda/gic_nvshmem.so $(nvshmem_transports)

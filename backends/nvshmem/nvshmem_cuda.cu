@@ -11,6 +11,10 @@
 
 #define GIC_JOIN_(a, b) a##b
 #define GIC_JOIN(a, b) GIC_JOIN_(a, b)
+#define GIC_UNTIMED_conform 1
+#if GIC_JOIN(GIC_UNTIMED_, GIC_WORKLOAD)
+#define NVSHMEM_PUT __device__ __noinline__
+#endif
 #include "backends/nvshmem/handle.cuh"
 #include "backends/nvshmem/protocol.cuh"
 

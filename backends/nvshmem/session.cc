@@ -416,8 +416,8 @@ template <class W> struct OnLevel {
     template <nvshmem_level L> static constexpr bool built() {
         constexpr bool inlined = L == nvshmem_level::INLINED;
         return std::is_same_v<W, op_workload> || std::is_same_v<W, rate_workload> ||
-               std::is_same_v<W, goodput_workload> ||
-               (inlined ? std::is_same_v<W, caller_workload> : std::is_same_v<W, conform_workload>);
+               std::is_same_v<W, goodput_workload> || std::is_same_v<W, conform_workload> ||
+               (inlined && std::is_same_v<W, caller_workload>);
     }
     template <nvshmem_level L> int go_if_built() const {
         if constexpr (built<L>())
