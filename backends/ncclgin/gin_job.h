@@ -46,8 +46,10 @@ void queues_free(gda_fabric *f, Queues *queues);
 // Where ranks leave signals for words that only their owner reaches. At the start of the region that peers map; the words
 // follow, one for each of the table's.
 struct Mailbox {
-    std::atomic<uint64_t> high; // words that may be in use; a peer raises it before its first request to one
-    uint8_t rsvd[4096 - 8];
+    // Words that may be in use: below `high`, and of the last `deep`. A peer raises both before its first request to one, so
+    // that the owner has few to look at.
+    std::atomic<uint64_t> high, deep;
+    uint8_t rsvd[4096 - 16];
 };
 static_assert(sizeof(Mailbox) == 4096, "the words are page aligned");
 

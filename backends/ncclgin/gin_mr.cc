@@ -13,7 +13,6 @@ constexpr uint32_t all_rights = SOFTNIC_LOCAL_WRITE | SOFTNIC_REMOTE_WRITE | SOF
 
 // What a rank tells the others of its region. `key` 0: nothing there for them.
 struct Offer {
-    int32_t status;
     uint32_t key;
     Place place;
     uint32_t relayed;
@@ -63,23 +62,35 @@ int map_peer(Coll *coll, uint32_t rank, const Offer &offer, int fd, Mr *mr) {
     return 0;
 }
 
-// Collective, whatever has happened before on this rank: `status`.
-int share(Coll *coll, int status, int fd, Mr *mr) {
+// Collective: rc here, or that another rank has failed.
+int agree(Coll *coll, int rc, const char *what) {
     const std::string said = gic::error_text();
+    std::vector<int32_t> all(coll->nranks);
+    const int32_t mine = rc;
+    const int gathered = coll->group->gather(&mine, all.data(), sizeof mine);
+    if (rc)
+        return gic::fail(rc, "%s", said.c_str());
+    if (gathered)
+        return gathered;
+    for (uint32_t r = 0; r < coll->nranks; r++)
+        if (all[r])
+            return gic::fail(-EIO, "rank %u cannot %s: %s", r, what, strerror(-all[r]));
+    return 0;
+}
+
+// Collective, of ranks that have all prepared theirs.
+int share(Coll *coll, int fd, Mr *mr) {
     const Region &shown = mr->relayed ? mr->box : mr->own;
-    const Offer mine = {status,      fd >= 0 ? mr->key : 0, shown.place, mr->relayed,
-                        shown.bytes, shown.mapping_bytes,   shown.offset};
+    const Offer mine = {fd >= 0 ? mr->key : 0, shown.place,         mr->relayed,
+                        shown.bytes,           shown.mapping_bytes, shown.offset};
     std::vector<Offer> all(coll->nranks);
     std::vector<int> fds;
-    int rc = coll->group->gather(&mine, all.data(), sizeof mine, fd, &fds);
-    if (status)
-        rc = gic::fail(status, "%s", said.c_str());
-    for (uint32_t r = 0; r < coll->nranks && rc == 0; r++)
-        if (all[r].status)
-            rc = gic::fail(-EIO, "rank %u cannot register its memory: %s", r, strerror(-all[r].status));
+    if (int rc = coll->group->gather(&mine, all.data(), sizeof mine, fd, &fds))
+        return rc;
     mr->keys.assign(coll->nranks, 0);
     mr->theirs.assign(coll->nranks, Region());
     mr->keys[coll->rank] = mr->key;
+    int rc = 0;
     {
         std::lock_guard<std::mutex> hold(job.lock);
         for (uint32_t r = 0; r < coll->nranks && rc == 0; r++)
@@ -89,7 +100,8 @@ int share(Coll *coll, int status, int fd, Mr *mr) {
     for (int one : fds)
         if (one >= 0)
             close(one);
-    return rc;
+    // Nobody may take his away before all have found it.
+    return agree(coll, rc, "map memory");
 }
 
 int finish(Coll *coll, int rc, bool signals, Mr *mr) {
@@ -98,7 +110,8 @@ int finish(Coll *coll, int rc, bool signals, Mr *mr) {
         std::lock_guard<std::mutex> hold(job.lock);
         rc = prepare(mr, signals, &fd);
     }
-    rc = share(coll, rc, fd, mr);
+    rc = agree(coll, rc, "register its memory");
+    rc = rc ? rc : share(coll, fd, mr);
     if (fd >= 0)
         close(fd);
     if (rc) {

@@ -4,6 +4,8 @@
 
 #include "minigda/gda_wqe.cuh"
 
+#include <algorithm>
+
 #include <sched.h>
 
 namespace ncclgin {
@@ -107,37 +109,47 @@ void ring(const gda_qp &qp, uint64_t prod_idx) {
     __atomic_store_n(qp.bell, mlx5_doorbell_value(prod_idx, qp.qpn), __ATOMIC_RELEASE);
 }
 
-// One that peers map only for themselves to be told: a plain store, not a request.
-void raise_high(const Region &box, uint64_t word) {
-    auto *high = &((Mailbox *)box.addr)->high;
-    for (uint64_t was = high->load(std::memory_order_relaxed); was < word + 1;)
-        if (high->compare_exchange_weak(was, word + 1, std::memory_order_release))
+void raise(std::atomic<uint64_t> *word, uint64_t to) {
+    for (uint64_t was = word->load(std::memory_order_relaxed); was < to;)
+        if (word->compare_exchange_weak(was, to, std::memory_order_release))
             return;
+}
+
+// Not a request: what the NIC is asked for stays what it would be without a mailbox.
+void raise_mailbox(const Region &box, uint64_t word, uint64_t words) {
+    auto *mailbox = (Mailbox *)box.addr;
+    raise(&mailbox->high, word + 1);
+    raise(&mailbox->deep, words - word);
+}
+
+int hand_on(Coll *coll, Relay::Words *batch) {
+    if (batch->count == 0)
+        return 0;
+    coll->relayed += batch->count;
+    const int rc = job.relay->add(*batch);
+    batch->count = 0;
+    return rc;
 }
 
 int relay_one(Coll *coll, Mr *mr) {
     auto *box = (Mailbox *)mr->box.addr;
     auto *words = (uint64_t *)((uint8_t *)mr->box.addr + sizeof(Mailbox));
-    const uint64_t high = box->high.load(std::memory_order_acquire);
+    const uint64_t count = mr->bytes / 8; // peers wrote the two: not believed beyond this
+    const uint64_t high = std::min(box->high.load(std::memory_order_acquire), count);
+    const uint64_t deep = std::min(box->deep.load(std::memory_order_acquire), count);
     Relay::Words batch;
     batch.count = 0;
-    for (uint64_t i = 0; i < high; i++) {
+    for (uint64_t i = count - deep; i < high; i++) {
         if (__atomic_load_n(&words[i], __ATOMIC_RELAXED) == 0)
             continue;
         batch.addr[batch.count] = (uint64_t *)mr->own.addr + i;
         batch.delta[batch.count++] = __atomic_exchange_n(&words[i], 0, __ATOMIC_ACQUIRE);
-        if (batch.count == Relay::MAX_WORDS || i + 1 == high) {
-            if (int rc = job.relay->add(batch))
-                return rc;
-            coll->relayed += batch.count;
-            batch.count = 0;
-        }
+        if (batch.count < Relay::MAX_WORDS)
+            continue;
+        if (int rc = hand_on(coll, &batch))
+            return rc;
     }
-    if (batch.count) {
-        coll->relayed += batch.count;
-        return job.relay->add(batch);
-    }
-    return 0;
+    return hand_on(coll, &batch);
 }
 
 } // namespace
@@ -204,7 +216,7 @@ int proxy_post(Coll *coll, const Put &put, void **request_p) {
     }
     if (put.signal) {
         if (put.signal->relayed)
-            raise_high(signals_of(coll, put), put.signal_offset / 8);
+            raise_mailbox(signals_of(coll, put), put.signal_offset / 8, put.signal->bytes / 8);
         gda_write_fetch_add(place_of(qp, put.signal->keys[put.rank]), (uint32_t)p.prod_idx++, flags(),
                             put.signal_offset, put.value, coll->sink_key, 0);
     }
