@@ -223,7 +223,10 @@ class SessionCall final : public deepep::Call {
 };
 
 int call(gic_session *s, const char *name, const struct gic_run *run = nullptr) {
-    const int rc = s->interpreter->call(name, std::make_shared<SessionCall>(s, run), s->watch);
+    deepep::Watch watch = s->watch;
+    if (!run) // imports are no device spin, and take what they take
+        watch.timeout_ns = std::max<uint64_t>(watch.timeout_ns, 60000000000u);
+    const int rc = s->interpreter->call(name, std::make_shared<SessionCall>(s, run), watch);
     s->unclean |= rc != 0 && rc != -ENOTSUP;
     return rc;
 }

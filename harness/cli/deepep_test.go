@@ -105,9 +105,6 @@ func TestDeepEPFaults(t *testing.T) {
 	for key, c := range deepepRun(t, "layout=rank", "fault=count|source|gate") {
 		runs[key] = c
 	}
-	for key, c := range deepepRun(t, "layout=expert", "fault=hang", "--timeout", "2s") {
-		runs[key] = c
-	}
 	for key, want := range map[string]struct {
 		status record.Status
 		text   string
@@ -120,7 +117,6 @@ func TestDeepEPFaults(t *testing.T) {
 		"expert count":       {record.Failed, "rank 1: expert 2 counts 2 rows"},
 		"expert source":      {record.Failed, "for expert 2 rank 1 brought the tokens [2], the routing sends [1]"},
 		"expert trap":        {record.Failed, "RuntimeError: CUDA error: unspecified launch failure"},
-		"expert hang":        {record.Timeout, "rank 1: deepep: run: no progress for 1800 ms in eager calls"},
 		"rank count":         {record.Failed, "the experts count [1, 0, 1, 1] rows, the routing sends [0, 0, 1, 1]"},
 		"rank source":        {record.Failed, "rank 0 brought the tokens [2], the routing sends [1]"},
 		"rank gate":          {record.Failed, "and gates [0.0, 0.318359375], expected [(-1, 0.0), (3, 0.1591796875)]"},
