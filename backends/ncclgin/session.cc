@@ -7,6 +7,7 @@
 #include "backends/ncclgin/ncclgin.h"
 #include "backends/ncclgin/net.h"
 #include "backends/ncclgin/protocol.cuh"
+#include "backends/ncclgin/signals.h"
 #include "backends/ncclgin/words.h"
 
 #include "workloads/alltoall/alltoall.cuh"
@@ -389,11 +390,9 @@ int write(struct gic_session *s, uint64_t offset, const void *src, size_t bytes)
             return rc;
         if (bytes == 0)
             return 0;
-        const uint64_t first = (offset + 7) / 8,
-                       end = std::min<uint64_t>((offset + bytes) / 8, s->shared.signals);
-        if (first < end)
-            if (int rc = ncclgin_clear_signals(*s->gpu, s->shared, (uint32_t)first, (uint32_t)(end - first)))
-                return rc;
+        const auto words = ncclgin_signals::within(offset, bytes, s->shared.signals);
+        if (int rc = ncclgin_clear_signals(*s->gpu, s->shared, words.first, words.count))
+            return rc;
         if (!s->on_host)
             return s->gpu->upload(s->shared.window + offset, src, bytes);
         memcpy(s->shared.window + offset, src, bytes);
@@ -412,17 +411,11 @@ int read(struct gic_session *s, uint64_t offset, void *dst, size_t bytes) {
             memcpy(dst, s->shared.window + offset, bytes);
         else if (int rc = s->gpu->download(dst, s->shared.window + offset, bytes))
             return rc;
-        const uint64_t first = offset / 8,
-                       end = std::min<uint64_t>((offset + bytes + 7) / 8, s->shared.signals);
-        if (first >= end)
-            return 0;
-        std::vector<uint64_t> sums(end - first);
-        if (int rc =
-                ncclgin_read_signals(*s->gpu, s->shared, (uint32_t)first, (uint32_t)sums.size(), sums.data()))
+        const auto words = ncclgin_signals::touched(offset, bytes, s->shared.signals);
+        std::vector<uint64_t> sums(words.count);
+        if (int rc = ncclgin_read_signals(*s->gpu, s->shared, words.first, words.count, sums.data()))
             return rc;
-        for (uint64_t at = offset; at < std::min(offset + bytes, 8 * end); at++)
-            if (const uint64_t sum = sums[at / 8 - first])
-                static_cast<uint8_t *>(dst)[at - offset] = reinterpret_cast<const uint8_t *>(&sum)[at % 8];
+        ncclgin_signals::show(words, sums.data(), offset, static_cast<uint8_t *>(dst), bytes);
         return 0;
     });
 }

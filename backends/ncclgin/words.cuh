@@ -39,11 +39,13 @@ int launch(gic::Gpu &gpu, const ncclgin_shared &h, uint32_t first, uint32_t coun
 
 int ncclgin_read_signals(gic::Gpu &gpu, const ncclgin_shared &h, uint32_t first, uint32_t count,
                          uint64_t *sums) {
+    if (count == 0)
+        return 0;
     gic::Arena mem(&gpu);
     auto *on_gpu = mem.array<uint64_t>(count);
     if (int rc = ncclgin_words::launch<ncclgin_words::READ>(gpu, h, first, count, on_gpu))
         return rc;
-    return count ? gpu.download(sums, on_gpu, count * sizeof *sums) : 0;
+    return gpu.download(sums, on_gpu, count * sizeof *sums);
 }
 int ncclgin_clear_signals(gic::Gpu &gpu, const ncclgin_shared &h, uint32_t first, uint32_t count) {
     return ncclgin_words::launch<ncclgin_words::CLEAR_SIGNALS>(gpu, h, first, count, nullptr);
