@@ -27,7 +27,10 @@ int gpu_table_down(struct gpu *g, const struct table *t, size_t bytes) {
     return bytes ? g->ops->download(g->dev, t->host, t->dev, bytes) : 0;
 }
 
-enum { GPU_KEYS_ROOM = 65536 };
+enum {
+    GPU_KEYS_ROOM = 65536,
+    REMOTE_RIGHTS = SOFTNIC_REMOTE_WRITE | SOFTNIC_REMOTE_READ | SOFTNIC_REMOTE_ATOMIC,
+};
 
 static uint64_t addr_of(const void *p) { return (uintptr_t)p; }
 
@@ -209,9 +212,11 @@ static uint32_t keys_of(struct softnic *nic, uint32_t node, int add) {
         if (key == 0 || !mr_entry_read(table, limit, key, &mr))
             continue;
         if (add && count < g->key_count) {
-            const uint8_t *base = mr_base(nic, node, key, &mr);
+            /* What peers may not touch need not be opened: opening may wait for kernels. */
+            const int ours = self || (mr.access & REMOTE_RIGHTS);
+            const uint8_t *base = ours ? mr_base(nic, node, key, &mr) : NULL;
             enum gpu_kind kind = base ? g->ops->where(g->dev, base) : GPU_MEM_NONE;
-            if (kind == GPU_MEM_NONE && mr.mem_slot != NO_MEM)
+            if (kind == GPU_MEM_NONE && ours && mr.mem_slot != NO_MEM)
                 g->unmapped = key;
             if (kind == GPU_MEM_OTHER && g->ops->reach(g->dev, base) != 0)
                 g->unmapped = key;
