@@ -79,7 +79,7 @@ GIC_HD gda_segment gda_raddr(const gda_place &q, uint64_t offset) {
 }
 // `lkey_word`: mlx5_data_seg.lkey.
 GIC_HD gda_segment gda_data(uint32_t bytes, uint32_t lkey_word, uint64_t addr) {
-    return {gda_pair(gda_be32(bytes), lkey_word), mlx5_be64(addr)};
+    return {gda_pair(mlx5_be32(bytes), lkey_word), mlx5_be64(addr)};
 }
 // Inline header and the first 12 bytes behind it, given as three words in memory order.
 GIC_HD gda_segment gda_inline(uint32_t bytes, uint32_t a, uint32_t b, uint32_t c) {
