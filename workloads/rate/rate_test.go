@@ -17,6 +17,8 @@ func TestVerify(t *testing.T) {
 	for _, size := range []string{"8", "13"} {
 		worktest.CheckVerify(t, worktest.Prepare(t, Workload{}, 3, small("size", size)...), 3, 1)
 		worktest.CheckVerify(t, worktest.Prepare(t, Workload{}, 3, small("size", size, "pattern", "all")...), 3, 0, 1, 2)
+		worktest.CheckVerify(t, worktest.Prepare(t, Workload{}, 2, small("size", size, "pattern", "self")...), 2, 0, 1)
+		worktest.CheckVerify(t, worktest.Prepare(t, Workload{}, 1, small("size", size, "pattern", "self")...), 1, 0)
 	}
 }
 
@@ -34,7 +36,7 @@ func TestOps(t *testing.T) {
 	}{
 		{2, 0, "pair", 10, 3}, {2, 1, "pair", 0, 3},
 		{3, 0, "pair", 10, 6}, {3, 2, "pair", 0, 6}, {4, 2, "pair", 10, 9},
-		{3, 2, "all", 10, 6},
+		{3, 2, "all", 10, 6}, {1, 0, "self", 10, 0}, {2, 1, "self", 10, 3},
 	} {
 		o := worktest.Prepare(t, Workload{}, c.ranks, small("pattern", c.pattern)...).Ops(c.rank)
 		var want workloads.Ops
@@ -48,8 +50,8 @@ func TestOps(t *testing.T) {
 
 func TestPrepareErrors(t *testing.T) {
 	w := Workload{}
-	worktest.Errors(t, w, 1, "rate: ranks=1 is not allowed: at least 2")
-	worktest.Errors(t, w, 2, "pattern=ring is not allowed: pair|all", "pattern", "ring")
+	worktest.Errors(t, w, 1, "rate: ranks=1 is not allowed: at least 2, or pattern=self")
+	worktest.Errors(t, w, 2, "pattern=ring is not allowed: pair|all|self", "pattern", "ring")
 	worktest.Errors(t, w, 2, "size=0 is not allowed: an integer in 1..1048576", "size", "0")
 	worktest.Errors(t, w, 2, "threads=0 is not allowed", "threads", "0")
 	worktest.Errors(t, w, 2, "messages=0 is not allowed", "messages", "0")

@@ -33,9 +33,15 @@ func (l Limits) Axes() []workloads.Axis {
 		key("threads", "1", "1..65536", "device threads of a sending rank"),
 		key("messages", l.Messages, "1..10000000", "messages per thread, timed"),
 		key("warmup", l.Warmup, "0..10000000", "messages per thread before, not timed"),
-		key("pattern", "pair", "pair|all", "pair: each even rank sends to the next one; all: every rank to the next one"),
+		key("pattern", "pair", "pair|all|self", "pair: each even rank sends to the next one; all: every rank to the next one; self: every rank to itself, one rank is enough"),
 	}, workloads.PlacementAxes()...)
 }
+
+const (
+	pair = iota
+	all
+	self
+)
 
 // Job is a stream at one point.
 type Job struct {
@@ -46,7 +52,7 @@ type Job struct {
 	size, threads, messages, warmup int
 	placement                       workloads.Placement
 	slots                           int // per thread
-	all                             bool
+	pattern                         int
 	bytes                           uint64
 	barrier                         window.Words
 	source, target                  window.Slots
@@ -78,8 +84,12 @@ func (l Limits) Prepare(p workloads.Point, ranks int, seed uint64) (workloads.Jo
 
 func (j *Job) parse() error {
 	p := j.point
-	if j.ranks < 2 {
-		return fmt.Errorf("ranks=%d is not allowed: at least 2", j.ranks)
+	var err error
+	if j.pattern, err = p.OneOf("pattern", "pair", "all", "self"); err != nil {
+		return err
+	}
+	if j.ranks < 2 && j.pattern != self {
+		return fmt.Errorf("ranks=%d is not allowed: at least 2, or pattern=self", j.ranks)
 	}
 	for _, a := range []struct {
 		axis      string
@@ -97,17 +107,15 @@ func (j *Job) parse() error {
 		}
 		*a.value = v
 	}
-	if err := j.placement.Parse(p); err != nil {
-		return err
-	}
-	pattern, err := p.OneOf("pattern", "pair", "all")
-	j.all = pattern == 1
-	return err
+	return j.placement.Parse(p)
 }
 
 // peer is the rank that `rank` sends to.
 func (j *Job) peer(rank int) (peer int, sends bool) {
-	if j.all {
+	switch j.pattern {
+	case self:
+		return rank, true
+	case all:
 		return (rank + 1) % j.ranks, true
 	}
 	return (rank + 1) % j.ranks, rank%2 == 0 && rank+1 < j.ranks
@@ -116,6 +124,9 @@ func (j *Job) peer(rank int) (peer int, sends bool) {
 // sender is the rank whose messages arrive at `rank`.
 func (j *Job) sender(rank int) (sender int, receives bool) {
 	from := (rank + j.ranks - 1) % j.ranks
+	if j.pattern == self {
+		from = rank
+	}
 	_, sends := j.peer(from)
 	return from, sends
 }
