@@ -59,6 +59,11 @@ struct gpu_cq {
 };
 
 enum { GPU_ASK_NO, GPU_ASKED, GPU_ANSWERED };
+enum gpu_next {
+    GPU_NEXT_ANY,
+    GPU_NEXT_LONG,  /* likely, as the last one was: no use in looking for words first */
+    GPU_NEXT_ALONE, /* known: it goes by itself, not beside others */
+};
 enum { GPU_WQES, GPU_SEGMENTS, GPU_WRITES, GPU_INLINES, GPU_CQES, GPU_DOORBELLS, GPU_COUNTS };
 
 /* A QP while it is served. Counts are since the launch; gpu_cold has the rest. */
@@ -79,7 +84,7 @@ struct gpu_qp {
     uint8_t far;       /* CQ or queue is not in this device's memory */
     uint8_t rewatch;   /* take the watched word as it is at the launch */
     uint8_t stopped;   /* timed: enum qp_stopped */
-    uint8_t single;    /* what comes next goes by itself, not beside others */
+    uint8_t next;      /* enum gpu_next: what the next request is known or likely to be */
     uint8_t ring_cq;   /* a ring, its own, whose overrun nobody checks */
     uint32_t cq_mask, rsvd;
     uint32_t count[GPU_COUNTS];

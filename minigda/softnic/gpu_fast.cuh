@@ -117,7 +117,7 @@ GPU_FN void fast_copy(const fast_wqe &f, uint32_t lane, uint32_t run) {
 // What comes next, whose flags lane 0 has, is found to go by itself.
 GPU_FN void goes_alone(gpu_qp &q, uint32_t lane, uint32_t flags) {
     if (lane == 0)
-        q.single = !(flags & SMALL);
+        q.next = flags & SMALL ? GPU_NEXT_ANY : GPU_NEXT_ALONE;
     __syncwarp();
 }
 
@@ -286,7 +286,7 @@ template <bool ring> GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu
     if (left == 0 || left > mask + 1)
         return REST_OTHER;
     sums t = {0, 0, 0, 0, 0, 0, e.w.dirty, 0};
-    bool other = false;
+    bool other = false, was_long = false;
     while (left > 0 && visits-- > 0) {
         fast_wqe f;
         f.to = f.from = 0;
@@ -306,6 +306,7 @@ template <bool ring> GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu
                 goes_alone(q, lane, f.flags);
             break;
         }
+        was_long = longs;
         if (longs) {
             fast_copy(f, lane, run);
         } else {
@@ -330,8 +331,12 @@ template <bool ring> GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu
         cons += run;
         left -= run;
     }
-    if (t.wqes)
+    if (t.wqes) {
         fast_end<ring>(e, q, lane, t, prod, cons);
+        if (!other && lane == 0)
+            q.next = was_long ? GPU_NEXT_LONG : GPU_NEXT_ANY;
+        __syncwarp();
+    }
     return other ? REST_OTHER : left ? REST_MORE : REST_NONE;
 }
 

@@ -103,9 +103,9 @@ GPU_CALL void serve_each(engine e, const gpu_key *keys, uint32_t first, uint32_t
                            q.asked != GPU_ASKED && !(e.a.bell | e.a.timed | e.a.strict);
         const uint32_t record = record_of(e, q);
         rest left = REST_OTHER;
-        if (plain && !q.single)
+        if (plain && q.next != GPU_NEXT_ALONE)
             left = q.ring_cq ? serve_fast<true>(e, keys, q, record) : serve_fast<false>(e, keys, q, record);
-        if (plain && left == REST_OTHER && q.single)
+        if (plain && left == REST_OTHER && q.next == GPU_NEXT_ALONE)
             left = serve_single(e, keys, q, record);
         const bool again = left == REST_OTHER ? serve(e, q) : left != REST_NONE;
         if (lane == b)
@@ -137,7 +137,7 @@ GPU_FN uint32_t scan(engine e, const gpu_key *keys, uint32_t first) {
         gpu_qp &q = e.w.at(k);
         value = e.a.bell ? load64_acquire((const void *)q.watch) : load32_acquire((const void *)q.watch);
         rung = value != q.watch_last || q.again;
-        usual = q.asked != GPU_ASKED && q.simple_cq && q.state == SOFTNIC_QP_RTS && !q.single;
+        usual = q.asked != GPU_ASKED && q.simple_cq && q.state == SOFTNIC_QP_RTS && q.next == GPU_NEXT_ANY;
         if (rung) {
             q.watch_last = value;
             q.again = 0;

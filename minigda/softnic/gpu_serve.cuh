@@ -479,7 +479,7 @@ GPU_CALL int serve_one(engine e, gpu_qp &q, uint32_t left) {
     if (lane == 0) {
         e.w.work++;
         q.asked = GPU_ASK_NO;
-        q.single = 0;
+        q.next = GPU_NEXT_ANY;
         q.count[GPU_WQES]++;
         q.count[GPU_SEGMENTS] += known ? head.ds : 0;
         if (decoded)

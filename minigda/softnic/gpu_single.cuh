@@ -100,7 +100,7 @@ GPU_FN void single_end(engine e, gpu_qp &q, uint32_t lane, const single_sums &t,
         q.cons = cons;
         q.payload += t.payload;
         q.asked = GPU_ASK_NO;
-        q.single = 0;
+        q.next = GPU_NEXT_LONG; // as in a put and its signal
         if (cqes) {
             q.prod += cqes;
             if (q.ring_cq)
