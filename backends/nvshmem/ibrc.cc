@@ -31,13 +31,11 @@ struct Queue {
     bool failed;   // an error CQE; softnic keeps its syndrome
 };
 
-// [2 * pe]: the proxy thread's, behind it the program's own.
+// By PE. The proxy thread and the program's own calls share them, under the job's lock.
 std::vector<Queue> queues;
 uint64_t *old_value; // where an add's goes that nobody asked for
 uint32_t old_value_key;
 uint32_t depth = depth_default;
-
-Queue &queue_of(int pe, int is_proxy) { return queues[2 * (size_t)pe + (is_proxy ? 0 : 1)]; }
 
 void poll(Queue &q) {
     const struct mlx5_cqe *cqe = q.qp->cqe; // the only one: the latest
@@ -103,12 +101,12 @@ int target_of(const nvshmem_abi::Memory *m, Target *target_p) {
 }
 
 int do_rma(int pe, const nvshmem_abi::RmaVerb &verb, const nvshmem_abi::Memory *remote,
-           const nvshmem_abi::Memory *local, const nvshmem_abi::RmaBytes &size, int is_proxy) {
+           const nvshmem_abi::Memory *local, const nvshmem_abi::RmaBytes &size) {
     const uint64_t bytes = (uint64_t)size.elements * (uint64_t)size.element_bytes;
     Target to = {}, from = {};
     if (int rc = target_of(remote, &to))
         return rc;
-    Queue &q = queue_of(pe, is_proxy);
+    Queue &q = queues[(size_t)pe];
     const gda_place place = place_of(q, to.key);
     if (verb.what == NVSHMEMI_OP_P) {
         if (bytes == 0 || bytes > 8)
@@ -135,11 +133,11 @@ int do_rma(int pe, const nvshmem_abi::RmaVerb &verb, const nvshmem_abi::Memory *
 }
 
 int rma(Transport *, int pe, nvshmem_abi::RmaVerb verb, nvshmem_abi::Memory *remote,
-        nvshmem_abi::Memory *local, nvshmem_abi::RmaBytes size, int is_proxy) {
+        nvshmem_abi::Memory *local, nvshmem_abi::RmaBytes size, int) {
     Locked here;
     if (job.leaving)
         return 0;
-    return answer("rma", [&] { return do_rma(pe, verb, remote, local, size, is_proxy); });
+    return answer("rma", [&] { return do_rma(pe, verb, remote, local, size); });
 }
 
 // The device waits for the flag of its element; the value must be there before.
@@ -152,11 +150,11 @@ int fetched(Queue &q, nvshmem_abi::Atomic *a) {
 }
 
 int do_amo(int pe, const nvshmem_abi::AmoVerb &verb, nvshmem_abi::Atomic *a,
-           const nvshmem_abi::AmoBytes &size, int is_proxy) {
+           const nvshmem_abi::AmoBytes &size) {
     Target to = {}, result = {(uint64_t)(uintptr_t)old_value, old_value_key};
     if (int rc = target_of(&a->remote, &to))
         return rc;
-    Queue &q = queue_of(pe, is_proxy);
+    Queue &q = queues[(size_t)pe];
     const gda_place place = place_of(q, to.key);
     const bool set = verb.what == NVSHMEMI_AMO_SIGNAL || verb.what == NVSHMEMI_AMO_SIGNAL_SET,
                fetch = verb.what == NVSHMEMI_AMO_FETCH_ADD;
@@ -181,18 +179,18 @@ int do_amo(int pe, const nvshmem_abi::AmoVerb &verb, nvshmem_abi::Atomic *a,
 }
 
 int amo(Transport *, int pe, void *, nvshmem_abi::AmoVerb verb, nvshmem_abi::Atomic *a,
-        nvshmem_abi::AmoBytes size, int is_proxy) {
+        nvshmem_abi::AmoBytes size, int) {
     Locked here;
     if (job.leaving)
         return 0;
-    return answer("amo", [&] { return do_amo(pe, verb, a, size, is_proxy); });
+    return answer("amo", [&] { return do_amo(pe, verb, a, size); });
 }
 
-int quiet(Transport *, int pe, int is_proxy) {
+int quiet(Transport *, int pe, int) {
     Locked here;
     if (job.leaving)
         return 0;
-    return answer("quiet", [&] { return drain(queue_of(pe, is_proxy), 0); });
+    return answer("quiet", [&] { return drain(queues[(size_t)pe], 0); });
 }
 
 // The proxy thread, over and over.
@@ -200,9 +198,9 @@ int progress(Transport *) {
     Locked here;
     if (job.leaving)
         return 0;
-    for (size_t i = 0; i < queues.size(); i += 2)
-        if (queues[i].head != queues[i].done && !queues[i].failed)
-            poll(queues[i]);
+    for (Queue &q : queues)
+        if (q.head != q.done && !q.failed)
+            poll(q);
     return 0;
 }
 
@@ -216,7 +214,7 @@ int connect_endpoints(Transport *t, int *, int) {
         if (int rc = check_job(t))
             return rc;
         Locked proxy_waits;
-        if (int rc = gda_fabric_connect(job.fabric, 2, depth, 0))
+        if (int rc = gda_fabric_connect(job.fabric, 1, depth, 0))
             return rc;
         void *addr;
         if (int rc = gda_fabric_alloc(job.fabric, sizeof *old_value, &addr, &old_value_key))

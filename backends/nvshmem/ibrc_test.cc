@@ -99,7 +99,7 @@ void operate(Pe &pe) {
                     {"wqe_atomic", 3},
                     {"cqes", 9 + many},
                     {"error_cqes", 0},
-                    {"qps_used", 2}});
+                    {"qps_used", 1}});
 }
 
 void refuse(Pe &pe) {
