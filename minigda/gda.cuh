@@ -301,14 +301,14 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     }
     // By pointer, the stores before anything branches; then by value. False: it has to go the long way.
     GIC_DEVICE bool put_short(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
-        const uint8_t *from = t_.window + src;
+        const uint64_t from = (uint64_t)(uintptr_t)t_.window + src; // which may be nobody's yet
         const bool open = open_to(peer), last = c_.next + 1 == edge_;
         const bool points = open & (base::bare ? !t_.by_value : (bytes == fit_) & (bytes != 0));
-        write_short(points, c_.next, dst, gda_data(bytes, t_.lkey_word, (uint64_t)(uintptr_t)from));
+        write_short(points, c_.next, dst, gda_data(bytes, t_.lkey_word, from));
         if (!GDA_LIKELY(points)) {
             if (!(open & (bytes == 8) & (t_.by_value != 0) & ((src & 7) == 0)))
                 return false;
-            write_short(true, c_.next, dst, gda_value(*(const uint64_t *)from));
+            write_short(true, c_.next, dst, gda_value(*(const uint64_t *)(uintptr_t)from));
         }
         if constexpr (base::counted) {
             c_.next++;
