@@ -43,10 +43,12 @@ int cuda_fail(cudaError_t e, const char *call) {
             return cuda_fail(e_, #call);                                                                     \
     } while (0)
 
-// The calling thread's device is the caller's affair.
+// The calling thread's device is the caller's affair, and so is a stream that another thread is just capturing: what is done
+// here has nothing to do with it and must not end it.
 class On {
   public:
     explicit On(int device) {
+        cudaThreadExchangeStreamCaptureMode(&mode_);
         if (cudaGetDevice(&before_) != cudaSuccess)
             before_ = -1;
         if (before_ != device)
@@ -57,10 +59,12 @@ class On {
     ~On() {
         if (before_ >= 0)
             cudaSetDevice(before_);
+        cudaThreadExchangeStreamCaptureMode(&mode_);
     }
 
   private:
     int before_ = -1;
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
 int dev_open(int device, gpu_dev **dev_p) {

@@ -287,6 +287,39 @@ void test_demand() {
     NIC(softnic_mem_free(p.nic[1], mem));
 }
 
+// The kernel comes and goes while the program captures a graph, which what the keeper calls must not spoil.
+void test_capture() {
+    rig::Setup s;
+    s.presence = SOFTNIC_DEMAND;
+    s.bell_on_host = true;
+    s.idle_us = 500;
+    rig::Pair p(s);
+    cudaStream_t captured;
+    CUDA(cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking));
+    NIC(softnic_start(p.nic[0]));
+    CHECK(away(p));
+    uint32_t *bad = flag(), *other;
+    CUDA(cudaHostAlloc((void **)&other, 64, cudaHostAllocMapped));
+    CUDA(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal));
+    words<<<1, 32, 0, p.stream>>>(p.device_queues, 0, 20, 5, bad);
+    CHECK(cudaGetLastError() == cudaSuccess);
+    words<<<1, 32, 0, captured>>>(p.device_queues, 20, 20, 6, other);
+    usleep(30000); // launched, served, left
+    cudaGraph_t graph = nullptr;
+    CHECK(cudaStreamEndCapture(captured, &graph) == cudaSuccess);
+    CHECK(softnic_launches(p.nic[0]) >= 1);
+    CHECK(p.finish() && *bad == 0 && landed(p, 20, 5));
+    cudaGraphExec_t exec;
+    CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    CUDA(cudaGraphLaunch(exec, p.stream));
+    CHECK(p.finish() && *other == 0 && landed(p, 20, 6));
+    CHECK(softnic_engine_error(p.nic[0]) == 0);
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(captured);
+    cudaFreeHost(other);
+}
+
 // One block posts a word and tells the others, which fill the device, when it has arrived.
 __global__ void crowd(rig::Queue q, uint32_t index, uint32_t *told, uint32_t *bad) {
     extern __shared__ uint8_t all[];
@@ -599,9 +632,9 @@ int main(int argc, char **argv) {
     const struct {
         const char *name;
         void (*run)();
-    } tests[] = {{"processes", test_processes}, {"hold", test_hold},        {"keys", test_keys},
-                 {"order", test_order},         {"profile", test_profile},  {"demand", test_demand},
-                 {"crowd", test_crowd},         {"refusals", test_refusals}};
+    } tests[] = {{"processes", test_processes}, {"hold", test_hold},       {"keys", test_keys},
+                 {"order", test_order},         {"profile", test_profile}, {"demand", test_demand},
+                 {"capture", test_capture},     {"crowd", test_crowd},     {"refusals", test_refusals}};
     for (const auto &t : tests) { // processes first: it forks, which a process with a context must not
         if (argc > 1 && strcmp(argv[1], t.name) != 0)
             continue;
