@@ -334,6 +334,10 @@ bool Host::Worker::build(Queue &q, const Fields &f, uint64_t immediate) {
         gda_write_pointer(to, at, flags, MLX5_OP_RDMA_WRITE, theirs, f.bytes, values_key_, (uintptr_t)value);
     } else if (f.op == Op::value) {
         gda_write_value(to, at, flags, theirs, immediate, f.bytes);
+    } else if (is_inline && f.bytes <= sizeof(uint64_t)) {
+        uint64_t value = 0; // in memory order, as gda_write_value wants it
+        memcpy(&value, fabric_->window + f.src, f.bytes);
+        gda_write_value(to, at, flags, theirs, value, f.bytes);
     } else if (is_inline) {
         gda_write_inline(to, at, flags, theirs, fabric_->window + f.src, f.bytes);
     } else {
