@@ -170,6 +170,7 @@ $(B)/cuda/$(1).o: backends/$(1)/$(1).cu
 	$$(CXX) $$(ALL_CXXFLAGS) -DGIC_CUDA_PLUGIN $$(DEPS) -x c++ -c $$< -o $$@
 endef
 $(foreach f,$(floors),$(eval $(call cuda_plugin_rule,$(f))))
+cuda-check: $(B)/cuda/rawstore_memory.o
 $(B)/cuda/librawstore.so: $(B)/cuda/rawstore_memory.o
 $(B)/cuda/rawstore_memory.o: backends/rawstore/memory_cuda.cc
 $(B)/cuda/gpu.o: backends/abi/gpu_cuda.cc

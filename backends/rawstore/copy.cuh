@@ -140,7 +140,7 @@ inline void rawstore_copy(uint8_t *to, const uint8_t *from, uint32_t bytes, uint
 
 #endif
 
-#if defined(__CUDACC__)
+#if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
 
 // The bulk copies of one warp of an agent: its first lane starts them. A chunk goes from global memory into a stage of
 // shared memory (announced by the stage's mbarrier) and from there to the other global memory (a bulk group).
@@ -268,12 +268,13 @@ class rawstore_bulk {
 
 #else
 
-// Threads of this machine have none: a session refuses them.
+// Threads of this machine have none, nor have older GPUs: a session takes stores there.
 class rawstore_bulk {
   public:
     static GIC_DEVICE bool fits(const void *, const void *) { return false; }
     GIC_DEVICE rawstore_bulk(uint32_t, uint32_t) {}
     GIC_DEVICE int copy(uint8_t *, const uint8_t *, uint32_t) { return gic::ERR_NOTSUP; }
+    GIC_DEVICE int copy_each(uint8_t *, const uint8_t *, uint32_t, uint32_t) { return gic::ERR_NOTSUP; }
     GIC_DEVICE int complete() const { return gic::OK; }
 };
 

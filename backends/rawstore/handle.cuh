@@ -10,7 +10,8 @@
 //   put_signal     put, then signal
 //   notify         8 bytes: st.relaxed.sys of the polled word. More: put, then st.release.sys of the value (order=fence:
 //                  the fence, then st.relaxed.sys)
-//   wait           ld.acquire.sys until the word is large enough
+//   wait           wait=acquire: ld.acquire.sys until the word is large enough; wait=fence: ld.relaxed.sys until it is,
+//                  then fence.acq_rel.sys
 //   get            16-byte ld.relaxed.sys there (never out of the own L1), stores here
 //   fetch_add      atom.relaxed.sys.add at the peer
 //   fence          fence.acq_rel.sys by every lane, behind the completion of its bulk copies
@@ -34,6 +35,7 @@ struct rawstore_shared {
     uint32_t lanes;
     uint32_t bulk_from; // payloads of so many bytes go by bulk copies; rawstore_no_bulk: none
     bool fenced;        // order=fence
+    bool fenced_wait;   // wait=fence
     uint8_t *peers[rawstore_max_ranks];
 };
 
@@ -89,10 +91,15 @@ template <uint32_t LANES> class rawstore_handle<LANES>::Agent {
     }
     GIC_DEVICE int wait(uint64_t sig, uint64_t at_least) {
         int status = gic::OK;
-        if (lane_ == 0)
-            for (gic::Spin spin(h_.env); gic::load_acquire(word(h_.rank, sig)) < at_least;)
+        if (lane_ == 0) {
+            const uint64_t *at = word(h_.rank, sig);
+            for (gic::Spin spin(h_.env);
+                 (h_.fenced_wait ? gic::load_relaxed(at) : gic::load_acquire(at)) < at_least;)
                 if ((status = spin.failed()) != gic::OK)
                     break;
+            if (h_.fenced_wait)
+                gic::fence_acq_rel<gic::Scope::system>();
+        }
         sync();
         return gic::broadcast(self(), status);
     }

@@ -27,6 +27,8 @@ class rawstore_memory {
     virtual int read(uint64_t offset, void *dst, size_t bytes) = 0;
     // Beside the windows, so that nothing of theirs is touched.
     virtual int ceiling(uint32_t peer, uint64_t bytes, rawstore_ceiling *ceiling_p) = 0;
+    // Have its device threads bulk copies (TMA)?
+    virtual bool bulk() const = 0;
     // What the windows are and what lies between them.
     virtual void facts(gic::Facts &facts) const = 0;
 

@@ -103,11 +103,13 @@ class DeviceMemory final : public rawstore_memory {
         return gpu_.download(dst, at(ranks_.rank) + offset, bytes);
     }
     int ceiling(uint32_t peer, uint64_t bytes, rawstore_ceiling *c) override;
+    bool bulk() const override { return major_ >= 9; }
     void facts(gic::Facts &f) const override;
 
   private:
     uint64_t spare_at() const { return (bytes_ + page - 1) / page * page; }
     cudaStream_t stream() const { return (cudaStream_t)gpu_.stream(); }
+    int prepare();
     int look(uint32_t peer, const std::string &uuid, const Nvml &nvml);
     int alloc(cudaIpcMemHandle_t *handle_p);
     int open_peers(const std::vector<cudaIpcMemHandle_t> &handles);
@@ -119,6 +121,7 @@ class DeviceMemory final : public rawstore_memory {
     gic::Gpu &gpu_;
     std::vector<Link> links_; // by rank
     cudaEvent_t events_[2] = {};
+    int major_ = 0; // compute capability
 };
 
 // What the driver says of the way to a peer's GPU.
@@ -158,6 +161,16 @@ int DeviceMemory::look(uint32_t peer, const std::string &uuid, const Nvml &nvml)
     return 0;
 }
 
+// This GPU alone.
+int DeviceMemory::prepare() {
+    int own = 0;
+    GIC_CUDA(cudaGetDevice(&own));
+    GIC_CUDA(cudaDeviceGetAttribute(&major_, cudaDevAttrComputeCapabilityMajor, own));
+    for (cudaEvent_t &e : events_)
+        GIC_CUDA(cudaEventCreate(&e));
+    return 0;
+}
+
 int DeviceMemory::start() {
     char mine[16] = {};
     memcpy(mine, gpu_.uuid().data(), sizeof mine);
@@ -166,14 +179,10 @@ int DeviceMemory::start() {
         return rc;
     links_.resize(ranks_.nranks);
     const Nvml nvml;
-    int rc = 0;
+    int rc = prepare();
     for (uint32_t r = 0; r < ranks_.nranks && rc == 0; r++)
         if (r != ranks_.rank)
             rc = look(r, std::string(&all[sizeof mine * r], sizeof mine), nvml);
-    if (rc == 0)
-        for (cudaEvent_t &e : events_)
-            if (cudaEventCreate(&e) != cudaSuccess)
-                rc = gic::fail(-EIO, "cudaEventCreate fails");
     return ranks_.agree(rc, "look at the GPUs' links");
 }
 

@@ -61,6 +61,7 @@ class HostMemory final : public rawstore_memory {
         *c = {middle - begin, now_ns() - middle, n * bytes, spare};
         return 0;
     }
+    bool bulk() const override { return false; }
     void facts(gic::Facts &f) const override {
         f.set("link", "host shared memory");
         f.set("window", "shm");

@@ -27,6 +27,8 @@ const struct gic_key keys[] = {
     {"order", "release", "release|fence",
      "a flag behind its payload: one release at system scope, or a fence at system scope and a relaxed store "
      "or add"},
+    {"wait", "acquire", "acquire|fence",
+     "what follows the flag that is seen: the polling load itself acquires, or relaxed loads and one fence"},
 };
 constexpr uint32_t key_count = sizeof keys / sizeof *keys;
 
@@ -59,7 +61,7 @@ struct gic_session {
     const volatile uint32_t *stop;
     uint64_t timeout_ns;
     uint32_t lanes, bulk_from;
-    bool fenced;
+    bool fenced, fenced_wait;
     std::unique_ptr<gic::Gpu> gpu; // none: threads of this machine
     std::unique_ptr<rawstore_memory> memory;
     gic::Results results;
@@ -77,8 +79,8 @@ int start(gic_session *s, const struct gic_open *open) {
     static const uint32_t lanes[] = {1, 32, 128};
     s->lanes = lanes[config.choice("scope")];
     s->fenced = config.choice("order") == 1;
-    s->bulk_from = !on_cuda(open) || strcmp(config.text("copy"), "store") == 0 ? rawstore_no_bulk
-                                                                               : config.u32("bulk_from");
+    s->fenced_wait = config.choice("wait") == 1;
+    s->bulk_from = rawstore_no_bulk;
     if (!on_cuda(open)) {
         s->memory = rawstore_host_memory(s->ranks, open->job);
         return s->ranks.agree(0, "open");
@@ -86,7 +88,16 @@ int start(gic_session *s, const struct gic_open *open) {
     if (int rc = s->ranks.open_gpu(open->device, &s->gpu))
         return rc;
 #if defined(GIC_CUDA_PLUGIN)
-    return rawstore_device_memory(s->ranks, *s->gpu, &s->memory);
+    if (int rc = rawstore_device_memory(s->ranks, *s->gpu, &s->memory))
+        return rc;
+    const bool store = strcmp(config.text("copy"), "store") == 0,
+               bulk = strcmp(config.text("copy"), "bulk") == 0;
+    if (bulk && !s->memory->bulk())
+        return gic::fail(-ENOTSUP, "copy=bulk: one %s has no bulk copies (sm_90 has); want copy=store",
+                         s->gpu->name().c_str());
+    if (!store && s->memory->bulk())
+        s->bulk_from = config.u32("bulk_from");
+    return 0;
 #else
     return -ENOTSUP; // open_gpu() has said why
 #endif
@@ -171,6 +182,7 @@ template <class W> struct OnScope {
         h.lanes = LANES;
         h.bulk_from = s->bulk_from;
         h.fenced = s->fenced;
+        h.fenced_wait = s->fenced_wait;
         for (uint32_t r = 0; r < h.nranks; r++)
             h.peers[r] = s->memory->at(r);
         auto prepare = [](uint32_t, rawstore_handle<LANES> &) { return 0; };
@@ -235,7 +247,9 @@ int facts(struct gic_session *s, const struct gic_kv **facts_p, uint32_t *count_
                                   : s->fenced ? "fence.acq_rel.sys, st/red.relaxed.sys"
                                               : "st/red.release.sys"));
         f.set("notify8", std::string(cuda ? "st.relaxed.sys" : "relaxed atomic"));
-        f.set("wait", std::string(cuda ? "ld.acquire.sys" : "acquire atomic"));
+        f.set("poll", std::string(!cuda ? s->fenced_wait ? "relaxed atomic, fence" : "acquire atomic"
+                                  : s->fenced_wait ? "ld.relaxed.sys, fence.acq_rel.sys"
+                                                   : "ld.acquire.sys"));
         f.set("completion", std::string(cuda ? "fence.acq_rel.sys, no acknowledgement by the peer"
                                              : "fence, no acknowledgement by the peer"));
         if (cuda)
