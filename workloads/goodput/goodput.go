@@ -28,7 +28,7 @@ func (Workload) Doc() string { return "payload bandwidth over message size" }
 // Method says what is timed.
 func (Workload) Method() string {
 	return `As rate, with larger messages. goodput: payload bytes alone (no headers, no signals) of all threads divided by the time from the first post of the earliest thread to the return of the last thread's quiet, by globaltimer on the sending rank; summed over the sending ranks. The figure to quote from a sweep is the first size that reaches 90 % of the best.
-copy_bandwidth: where the backend takes it (rawstore), plain copies of the same size between the same two memories, one behind the other, after the run: by the GPU's copy engine, on device=host by memcpy. copy_bandwidth_large: of copies of 256 MiB (8 MiB), what the link gives.
+copy_bandwidth: where the backend takes it (rawstore), plain copies of the same size between the same two memories, one behind the other, after the run: by the GPU's copy engine, on device=host by memcpy. copy_bandwidth_large: of copies of 256 MiB (8 MiB), what the link gives; copy_share: goodput over that.
 warmup messages per thread are sent and completed before, outside the time.`
 }
 

@@ -3,6 +3,7 @@ package goodput
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"gic/backends"
@@ -41,7 +42,8 @@ func TestSummarizeCopies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]float64{"copy_bandwidth": 4e4/1e-6 + 4e4/5e-7, "copy_bandwidth_large": 1e6/2e-6 + 1e6/1e-6} {
+	for name, want := range map[string]float64{"copy_bandwidth": 4e4/1e-6 + 4e4/5e-7, "copy_bandwidth_large": 1e6/2e-6 + 1e6/1e-6,
+		"copy_share": 2 * (10 * 4096 / 1e-6) / (1e6/2e-6 + 1e6/1e-6)} {
 		i := slices.IndexFunc(s.Metrics, func(m workloads.Metric) bool { return m.Name == name })
 		if i < 0 || len(s.Metrics[i].Samples) != 1 || math.Abs(s.Metrics[i].Samples[0]-want) > 1e-9*want {
 			t.Errorf("%s: %+v, expected %g", name, s.Metrics, want)
@@ -52,7 +54,7 @@ func TestSummarizeCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range plain.Metrics {
-		if m.Name == "copy_bandwidth" || m.Name == "copy_bandwidth_large" {
+		if strings.HasPrefix(m.Name, "copy_") {
 			t.Errorf("%s of a backend that took none: %v", m.Name, m.Samples)
 		}
 	}

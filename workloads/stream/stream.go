@@ -272,30 +272,43 @@ func (j *Job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 		s.Metrics = append(s.Metrics, workloads.Metric{Name: "posting_rate", Unit: "msg/s", Class: workloads.Rate,
 			Samples: posting})
 	}
-	s.Metrics = append(s.Metrics, j.copied(results)...)
+	s.Metrics = append(s.Metrics, j.copied(results, sum)...)
 	return s, nil
 }
 
 // copied are the bandwidths of plain copies between the same windows, where a backend took them beside its puts: of the
-// size of a message, one behind the other, and of large ones, which is what the link gives. Summed over the senders.
-func (j *Job) copied(results []workloads.RankResult) (out []workloads.Metric) {
-	for _, c := range []struct{ series, metric string }{{"copied", "copy_bandwidth"}, {"copied_large", "copy_bandwidth_large"}} {
-		var sum []float64
+// size of a message, one behind the other, and of large ones, which is what the link gives; and the share of the latter
+// that the puts reached. Summed over the senders, as goodput is.
+func (j *Job) copied(results []workloads.RankResult, goodput []float64) (out []workloads.Metric) {
+	sum := func(series string) []float64 {
+		sum := make([]float64, len(goodput))
+		senders := 0
 		for _, r := range results {
-			took, bytes := workloads.Seconds(r.Get(c.series)), r.Get(c.series+"_bytes")
-			if len(took) == 0 || len(bytes) != len(took) || slices.Min(took) <= 0 {
+			took, bytes := workloads.Seconds(r.Get(series)), r.Get(series+"_bytes")
+			if len(took) != len(sum) || len(bytes) != len(sum) || slices.Min(took) <= 0 {
 				continue
 			}
-			if sum == nil {
-				sum = make([]float64, len(took))
-			}
-			for i := range min(len(sum), len(took)) {
+			senders++
+			for i := range sum {
 				sum[i] += bytes[i] / took[i]
 			}
 		}
-		if sum != nil {
-			out = append(out, workloads.Metric{Name: c.metric, Unit: "B/s", Class: workloads.Bandwidth, Samples: sum, Headline: true})
+		if senders == 0 {
+			return nil
 		}
+		return sum
+	}
+	if sized := sum("copied"); sized != nil {
+		out = append(out, workloads.Metric{Name: "copy_bandwidth", Unit: "B/s", Class: workloads.Bandwidth, Samples: sized})
+	}
+	if large := sum("copied_large"); large != nil {
+		share := make([]float64, len(large))
+		for i := range share {
+			share[i] = goodput[i] / large[i]
+		}
+		out = append(out,
+			workloads.Metric{Name: "copy_bandwidth_large", Unit: "B/s", Class: workloads.Bandwidth, Samples: large, Headline: true},
+			workloads.Metric{Name: "copy_share", Unit: "1", Class: workloads.Number, Samples: share, Headline: true})
 	}
 	return out
 }
