@@ -9,7 +9,9 @@ import (
 var files embed.FS
 
 // Names lists the suites, the default first.
-func Names() []string { return []string{"quick", "paper", "paper-gpu", "nvshmem", "ncclgin", "nvlink", "moe"} }
+func Names() []string {
+	return []string{"quick", "paper", "paper-gpu", "nvshmem", "ncclgin", "nvlink", "moe"}
+}
 
 // Read gives the YAML of a suite.
 func Read(name string) ([]byte, error) { return files.ReadFile(name + ".yaml") }
