@@ -157,6 +157,20 @@ struct gda_cold_wqe {
                                  uint32_t bytes) {
         const gda_place q{blocks, mask, 0, 0, 0};
         const uint32_t ds = mlx5_inline_ds(2, bytes);
+#if !defined(__CUDACC__)
+        for (uint32_t seg = 2, at = 0; seg < ds; seg++) {
+            gda_segment s{};
+            uint32_t used = 0;
+            if (seg == 2) {
+                const uint32_t length = gda_be32(bytes | MLX5_INLINE);
+                memcpy(&s, &length, used = sizeof length);
+            }
+            const uint32_t room = (uint32_t)sizeof s - used, n = bytes - at < room ? bytes - at : room;
+            memcpy((uint8_t *)&s + used, src + at, n);
+            at += n;
+            *q.at(index, seg) = s;
+        }
+#else
         const uint32_t whole =
             ((uintptr_t)src & 3) == 0 ? bytes & ~3u : 0; // of which the words can be loaded
         GIC_ROLLED
@@ -178,6 +192,7 @@ struct gda_cold_wqe {
             const uint32_t word = gda_payload(src, bytes, k), at = 1 + k / 4; // the length is the first
             memcpy((uint32_t *)q.at(index, 2 + at / 4) + at % 4, &word, sizeof word);
         }
+#endif
     }
 };
 
