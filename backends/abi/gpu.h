@@ -73,7 +73,8 @@ class Gpu {
     GpuShape shape{}; // of the last launch
     // Where the next launches put agent 0: 0 leaves it to the device, n is multiprocessor n - 1.
     uint32_t placement = 0;
-    bool placement_near = false; // another one will do where that has no room: shape.multiprocessor says which it was
+    // Another one will do where that has no room: shape.multiprocessor says which it was.
+    bool placement_near = false;
 
   protected:
     Gpu() = default;
