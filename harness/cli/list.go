@@ -170,7 +170,11 @@ func describeBackends(ctx context.Context, files []string) ([]backendEntry, erro
 	if err != nil {
 		return nil, err
 	}
-	nic, err := plan.ParseNIC("soft", "", nil)
+	soft, err := plan.ParseNIC("soft", "", nil)
+	if err != nil {
+		return nil, err
+	}
+	none, err := plan.ParseNIC("none", "", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -185,6 +189,10 @@ func describeBackends(ctx context.Context, files []string) ([]backendEntry, erro
 			device := "host"
 			if info.Caps&backends.CapHostDevice == 0 {
 				device = "cuda"
+			}
+			nic := soft
+			if info.Caps&(backends.CapNICSoft|backends.CapNICNone) == backends.CapNICNone {
+				nic = none
 			}
 			req := plan.Request{Ranks: defaultRanks, Device: device, NIC: nic}
 			if reason := cat.refusals(ctx, b.name, []plan.Setup{{Config: plan.Defaults(info.Keys), NIC: nic}}, req)[0].Reason; reason != "" {
