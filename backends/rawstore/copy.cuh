@@ -140,6 +140,36 @@ inline void rawstore_copy(uint8_t *to, const uint8_t *from, uint32_t bytes, uint
 
 #endif
 
+// The order of loads into stages and stores out of them, of one payload. `chunks` of this engine have gone before, whose
+// stages and phases go on here; returns how many then, or rawstore_failed. An engine has `size` bytes in a stage and
+//   void wait_read()                        until of the stores begun, at most stages - ahead - 1 have not read their stage
+//   void load(stage, from, bytes)           begins one
+//   bool loaded(stage, phase)               waits for the load that ends this phase of its stage, false if it never comes
+//   void store(to, stage, bytes)            begins one
+constexpr uint32_t rawstore_stages = 6, rawstore_ahead = 4; // loads under way; the rest is being stored
+constexpr uint32_t rawstore_failed = UINT32_MAX;
+
+template <class E>
+GIC_DEVICE uint32_t rawstore_pipeline(const E &engine, uint8_t *to, const uint8_t *from, uint32_t bytes,
+                                      uint32_t chunks) {
+    const uint32_t size = engine.size, n = (bytes + size - 1) / size;
+    GIC_ROLLED
+    for (uint32_t i = 0; i < n + rawstore_ahead; i++) {
+        if (i < n) {
+            const uint32_t left = bytes - i * size;
+            engine.wait_read(); // the stage's last chunk, which is `stages` before this one, among them
+            engine.load((chunks + i) % rawstore_stages, from + i * size, left < size ? left : size);
+        }
+        if (i >= rawstore_ahead) {
+            const uint32_t k = i - rawstore_ahead, number = chunks + k, left = bytes - k * size;
+            if (!engine.loaded(number % rawstore_stages, number / rawstore_stages & 1))
+                return rawstore_failed;
+            engine.store(to + k * size, number % rawstore_stages, left < size ? left : size);
+        }
+    }
+    return chunks + n;
+}
+
 #if defined(__CUDACC__) && (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900)
 
 // The bulk copies of one warp of an agent: its first lane starts them. A chunk goes from global memory into a stage of
@@ -149,8 +179,7 @@ inline void rawstore_copy(uint8_t *to, const uint8_t *from, uint32_t bytes, uint
 // makes what it has stored part of what this thread has done, so that a release behind it covers it.
 class rawstore_bulk {
   public:
-    static constexpr uint32_t stages = 6, ahead = 4; // loads under way; the rest is being stored
-    static constexpr uint32_t room = 44 << 10;       // shared memory of a block's warps together
+    static constexpr uint32_t room = 44 << 10; // shared memory of a block's warps together
 
     static GIC_DEVICE bool fits(const void *to, const void *from) { return rawstore_aligned(to, from, 16); }
 
@@ -167,7 +196,7 @@ class rawstore_bulk {
         if (!leads_)
             return gic::OK;
         chunks_ = run(to, from, bytes, chunks_);
-        return chunks_ == failed ? (int)gic::ERR_TIMEOUT : (int)gic::OK;
+        return chunks_ == rawstore_failed ? (int)gic::ERR_TIMEOUT : (int)gic::OK;
     }
     // As copy, of `count` payloads, whose addresses the lanes hold.
     GIC_DEVICE int copy_each(uint8_t *to, const uint8_t *from, uint32_t bytes, uint32_t count) {
@@ -187,11 +216,9 @@ class rawstore_bulk {
     }
 
   private:
-    static constexpr uint32_t failed = UINT32_MAX;
-
     struct Shared {
         alignas(128) uint8_t data[room];
-        uint64_t full[32][stages];
+        uint64_t full[32][rawstore_stages];
     };
     static GIC_DEVICE Shared &shared() {
         __shared__ Shared s;
@@ -201,65 +228,55 @@ class rawstore_bulk {
     static GIC_DEVICE uint64_t *full(uint32_t stage) { return &shared().full[threadIdx.x / 32][stage]; }
 
     static GIC_COLD void prepare() {
-        for (uint32_t s = 0; s < stages; s++)
+        for (uint32_t s = 0; s < rawstore_stages; s++)
             asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at(full(s))) : "memory");
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
     static GIC_COLD void release() {
         asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-        for (uint32_t s = 0; s < stages; s++)
+        for (uint32_t s = 0; s < rawstore_stages; s++)
             asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(at(full(s))) : "memory");
     }
-    static GIC_DEVICE void load(uint32_t stage, uint32_t buffer, const uint8_t *from, uint32_t bytes) {
-        const uint32_t bar = at(full(stage));
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
-                     : "memory");
-        asm volatile(
-            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                buffer),
-            "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(bar)
-            : "memory");
-    }
-    static GIC_DEVICE void store(uint8_t *to, uint32_t buffer, uint32_t bytes) {
-        asm volatile(
-            "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
-            "r"(buffer), "r"(bytes)
-            : "memory");
-        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-    }
-    static GIC_DEVICE bool loaded(uint32_t stage, uint32_t phase) {
-        uint32_t done = 0;
-        for (uint32_t polls = 0; !done && polls < 1u << 24; polls++) // a poll waits a while by itself
-            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, "
-                         "1, 0, p; }"
-                         : "=r"(done)
-                         : "r"(at(full(stage))), "r"(phase)
+    // What rawstore_pipeline() works with: `stages` of `size` bytes each, from `buffers` on.
+    struct Engine {
+        uint32_t buffers, size;
+
+        GIC_DEVICE void wait_read() const {
+            asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(rawstore_stages - rawstore_ahead - 1)
                          : "memory");
-        return done;
-    }
-    // `chunks` of this agent have gone before; returns how many then, or `failed`.
-    static GIC_COLD uint32_t run(uint8_t *to, const uint8_t *from, uint32_t bytes, uint32_t chunks) {
-        const uint32_t warps = blockDim.x / 32, size = room / warps / stages / 128 * 128,
-                       mine = at(shared().data) + threadIdx.x / 32 * (size * stages),
-                       n = (bytes + size - 1) / size;
-        asm volatile("fence.proxy.async.global;" ::: "memory");
-        GIC_ROLLED
-        for (uint32_t i = 0; i < n + ahead; i++) {
-            if (i < n) {
-                const uint32_t stage = (chunks + i) % stages, left = bytes - i * size;
-                // The stage's last chunk, `stages` before this one, has been read: of those stored since, so many may be open.
-                asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(stages - ahead - 1) : "memory");
-                load(stage, mine + stage * size, from + i * size, left < size ? left : size);
-            }
-            if (i >= ahead) {
-                const uint32_t k = i - ahead, number = chunks + k, stage = number % stages,
-                               left = bytes - k * size;
-                if (!loaded(stage, number / stages & 1))
-                    return failed;
-                store(to + k * size, mine + stage * size, left < size ? left : size);
-            }
         }
-        return chunks + n;
+        GIC_DEVICE void load(uint32_t stage, const uint8_t *from, uint32_t bytes) const {
+            const uint32_t bar = at(full(stage));
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
+                         : "memory");
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+                         "[%3];" ::"r"(buffers + stage * size),
+                         "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(bar)
+                         : "memory");
+        }
+        GIC_DEVICE bool loaded(uint32_t stage, uint32_t phase) const {
+            uint32_t done = 0;
+            for (uint32_t polls = 0; !done && polls < 1u << 24; polls++) // a poll waits a while by itself
+                asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; "
+                             "selp.u32 %0, 1, 0, p; }"
+                             : "=r"(done)
+                             : "r"(at(full(stage))), "r"(phase)
+                             : "memory");
+            return done;
+        }
+        GIC_DEVICE void store(uint8_t *to, uint32_t stage, uint32_t bytes) const {
+            asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(
+                             __cvta_generic_to_global(to)),
+                         "r"(buffers + stage * size), "r"(bytes)
+                         : "memory");
+            asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+        }
+    };
+    static GIC_COLD uint32_t run(uint8_t *to, const uint8_t *from, uint32_t bytes, uint32_t chunks) {
+        const uint32_t size = room / (blockDim.x / 32) / rawstore_stages / 128 * 128;
+        const Engine engine{at(shared().data) + threadIdx.x / 32 * (size * rawstore_stages), size};
+        asm volatile("fence.proxy.async.global;" ::: "memory");
+        return rawstore_pipeline(engine, to, from, bytes, chunks);
     }
 
     bool leads_;
