@@ -36,7 +36,7 @@ struct gpu_key {
     uint64_t va, len;
     uint64_t base; /* of va here; 0: this process cannot reach it */
     uint64_t rsvd;
-};
+} __attribute__((aligned(16)));
 
 static inline
 #if defined(__CUDACC__)
@@ -88,7 +88,7 @@ struct gpu_qp {
     uint8_t ring_cq;   /* a ring, its own, whose overrun nobody checks */
     uint32_t cq_mask, rsvd;
     uint32_t count[GPU_COUNTS];
-};
+} __attribute__((aligned(16))); /* the keys lie behind the last one */
 
 struct gpu_pend { /* as struct pend */
     uint64_t land_ps, done_ps;

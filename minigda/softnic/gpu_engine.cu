@@ -13,7 +13,7 @@ constexpr uint32_t REGISTERS = 80;
 
 } // namespace
 
-extern __shared__ uint64_t softnic_shared[];
+extern __shared__ __align__(16) uint64_t softnic_shared[];
 
 __global__ void __maxnreg__(REGISTERS) softnic_engine(const __grid_constant__ gpu_args a) {
     engine_block(a, softnic_shared);

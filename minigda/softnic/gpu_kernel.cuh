@@ -255,7 +255,10 @@ GPU_FN void run(engine e, const gpu_key *keys) {
     }
 }
 
-// shared: as many bytes as gpu.c's shared_bytes() says.
+// shared: as many bytes as gpu.c's shared_bytes() says, aligned to 16, which every part of it keeps.
+static_assert(sizeof(gpu_warp) % 16 == 0 && alignof(gpu_warp) <= 16 && sizeof(gpu_qp) % 16 == 0 &&
+                  alignof(gpu_key) == 16,
+              "the keys in shared memory, behind the warps and any number of QPs, are loaded by 16 bytes");
 GPU_FN void engine_block(const gpu_args &a, void *shared) {
     const uint32_t warp = threadIdx.x / 32;
     gpu_warp *warps = (gpu_warp *)shared;

@@ -21,10 +21,11 @@
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 
-struct uint4 {
+// Aligned as a device wants them: UBSan sees one that is not.
+struct alignas(16) uint4 {
     uint32_t x, y, z, w;
 };
-struct ulonglong2 {
+struct alignas(16) ulonglong2 {
     unsigned long long x, y;
 };
 
