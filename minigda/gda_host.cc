@@ -620,7 +620,7 @@ void gda_fabric_facts(const struct gda_fabric *f, gic::Facts *facts) {
     }
 }
 
-void gda_fabric_counters(struct gda_fabric *f, gic::Counters *counters) {
+void gda_fabric_counters(struct gda_fabric *f, gic::Counters *counters, struct softnic_counters *all_p) {
     struct softnic_counters c = {};
     // A QP counts once between two calls: what a run used must not depend on the runs before it.
     f->wqes_seen.resize(f->qps.size());
@@ -642,4 +642,6 @@ void gda_fabric_counters(struct gda_fabric *f, gic::Counters *counters) {
     counters->add("payload_bytes", "B", c.payload_bytes, true);
     counters->add("qps_used", "1", f->qps_used, true);
     counters->add("doorbells_seen", "1", c.doorbells, false);
+    if (all_p)
+        *all_p = c;
 }

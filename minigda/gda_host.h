@@ -141,7 +141,9 @@ int gda_fabric_error(const struct gda_fabric *fabric);
 // the file above; the fact trace is then its path.
 void gda_fabric_facts(const struct gda_fabric *fabric, gic::Facts *facts);
 // The NIC's counters under the names of backend.h, all exact but doorbells_seen (rings can coalesce before
-// the NIC looks). `doorbells`, those rung, is the submitter's to add.
-void gda_fabric_counters(struct gda_fabric *fabric, gic::Counters *counters);
+// the NIC looks). `doorbells`, those rung, is the submitter's to add. `all_p`: what was read for it, since each reading of
+// all ends a run in the trace.
+void gda_fabric_counters(struct gda_fabric *fabric, gic::Counters *counters,
+                         struct softnic_counters *all_p = nullptr);
 
 #endif

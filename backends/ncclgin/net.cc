@@ -277,9 +277,8 @@ int counters(const struct gic_counter **counters_p, uint32_t *count_p) {
             return rc;
         std::lock_guard<std::mutex> hold(job.lock);
         job.counters.clear();
-        gda_fabric_counters(job.fabric, &job.counters);
         struct softnic_counters c = {};
-        softnic_counters_get(job.fabric->nic, SOFTNIC_ALL_QPS, &c);
+        gda_fabric_counters(job.fabric, &job.counters, &c);
         job.counters.add("wqe_wait", "1", c.wqe_wait, true);
         if (job.type == DEVICE_GIN_PROXY) {
             uint64_t relayed = 0;
