@@ -299,16 +299,19 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     GIC_DEVICE bool open_to(uint32_t peer) const {
         return (peer == peer_) & (base::bare | (c_.next != edge_));
     }
-    // By pointer, the stores before anything branches; then by value. False: it has to go the long way.
+    // By pointer the stores come before anything branches, and carry the condition; so does the load of a payload that
+    // goes by value, which is on its way then. False: it has to go the long way.
     GIC_DEVICE bool put_short(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
         const uint64_t from = (uint64_t)(uintptr_t)t_.window + src; // which may be nobody's yet
         const bool open = open_to(peer), last = c_.next + 1 == edge_;
+        const bool value = open & (bytes == 8) & (t_.by_value != 0) & ((src & 7) == 0);
         const bool points = open & (base::bare ? !t_.by_value : (bytes == fit_) & (bytes != 0));
+        const uint64_t payload = gda_load_if(value, from);
         write_short(points, c_.next, dst, gda_data(bytes, t_.lkey_word, from));
         if (!GDA_LIKELY(points)) {
-            if (!(open & (bytes == 8) & (t_.by_value != 0) & ((src & 7) == 0)))
+            if (!value)
                 return false;
-            write_short(true, c_.next, dst, gda_value(*(const uint64_t *)(uintptr_t)from));
+            write_short(true, c_.next, dst, gda_value(payload));
         }
         if constexpr (base::counted) {
             c_.next++;

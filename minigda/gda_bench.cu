@@ -55,24 +55,25 @@ __global__ void post(const __grid_constant__ gda_handle<O, S> h, uint32_t sm, ui
     constexpr uint32_t lanes = gda_lanes(S) ? 32 : 1; // a parameter would be loaded again for every post
     const gic::Self self{0, 1, threadIdx.x, lanes};
     typename gda_handle<O, S>::Agent agent(h, self);
-    int s = gic::OK;
     GIC_ROLLED
-    for (uint32_t lap = 0; lap < 2 && s == gic::OK; lap++) {
+    for (uint32_t lap = 0; lap < 2; lap++) {
         const uint32_t n = lap ? posts : warm;
         uint64_t at = 0;
         const uint64_t from = gic::clock64();
         GIC_ROLLED
-        for (uint32_t i = 0; i < n && s == gic::OK; i += lanes) {
-            s = agent.put_each(0, lanes, [&](uint32_t lane) {
+        for (uint32_t i = 0; i < n; i += lanes) {
+            const int s = agent.put_each(0, lanes, [&](uint32_t lane) {
                 return gic::Message{at + lane * stride, at + lane * stride, 8};
             });
+            if (s != gic::OK) { // at once, as in a workload
+                *status = s;
+                return;
+            }
             at = at == (slots / 2) * stride || lanes > 1 ? 0 : at + stride;
         }
         if (threadIdx.x == 0)
             *ticks = gic::clock64() - from;
     }
-    if (s != gic::OK)
-        *status = s;
 }
 
 // By pointer, batch a power of two.

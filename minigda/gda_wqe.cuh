@@ -110,6 +110,20 @@ GIC_DEVICE void gda_store_if(bool go, gda_segment *to, gda_segment a, gda_segmen
 #endif
 }
 
+// The 8-byte word at `from`, if `go`; otherwise nothing is read.
+GIC_DEVICE uint64_t gda_load_if(bool go, uint64_t from) {
+#if defined(__CUDA_ARCH__)
+    uint64_t word = 0;
+    asm volatile("{\n\t.reg .pred go;\n\tsetp.ne.u32 go, %1, 0;\n\t@go ld.global.b64 %0, [%2];\n\t}"
+                 : "+l"(word)
+                 : "r"((uint32_t)go), "l"(from)
+                 : "memory");
+    return word;
+#else
+    return go ? *(const uint64_t *)(uintptr_t)from : 0;
+#endif
+}
+
 // `flags` of all: gda_flags() of fm_ce_se. `at`: offset in the peer's window.
 GIC_DEVICE void gda_write_nop(const gda_place &q, uint32_t index, uint32_t flags) {
     q.at(index)[0] = gda_ctrl(q, index, MLX5_OP_NOP, 1, flags);

@@ -131,6 +131,23 @@ GIC_DEVICE void publish(Descriptor *slot, Descriptor d, uint64_t phase, bool pos
 #endif
 }
 
+// The same, tuned, if `go`: on a GPU the store carries the condition.
+template <Handoff F>
+GIC_DEVICE void publish_if(bool go, Descriptor *slot, Descriptor d, uint64_t phase, bool posted) {
+    static_assert(F == Handoff::tuned, "baseline stores more than once");
+#if defined(__CUDACC__)
+    if (!posted)
+        gic::fence_acq_rel<gic::Scope::system>();
+    asm volatile("{\n\t.reg .pred go;\n\tsetp.ne.u32 go, %0, 0;\n\t"
+                 "@go st.relaxed.sys.v2.u64 [%1], {%2, %3};\n\t}" ::"r"((uint32_t)go),
+                 "l"(slot), "l"(d.head | phase), "l"(d.tail | phase)
+                 : "memory");
+#else
+    if (go)
+        publish<F>(slot, d, phase, posted);
+#endif
+}
+
 #if !defined(__CUDACC__)
 // Worker side: take the descriptor if both halves belong to this lap.
 inline bool take(const Descriptor *slot, uint64_t phase, Descriptor *d_p) {

@@ -99,12 +99,19 @@ template <Handoff F> class Handle<F>::Agent {
     Agent &operator=(const Agent &) = delete;
 
     GIC_DEVICE int put(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
+        if constexpr (F == Handoff::tuned)
+            if (put_short(peer, dst, src, bytes))
+                return gic::OK;
         return post(Fields{Op::put, peer, dst, src, bytes, 0});
     }
 
     template <class M> GIC_DEVICE int put_each(uint32_t peer, uint32_t n, M message) {
         if (n > h_.lanes)
             return gic::ERR_INVAL;
+        if (n == 1) {
+            const gic::Message m = message(0);
+            return put(peer, m.dst, m.src, m.bytes);
+        }
         for (uint32_t i = 0; i < n; i++) {
             gic::Message m = message(i);
             if (bad(Fields{Op::put, peer, m.dst, m.src, m.bytes, 0}))
@@ -202,6 +209,19 @@ template <Handoff F> class Handle<F>::Agent {
     GIC_DEVICE static void keep(const Handle &h, const gic::Self &self, uint32_t next) {
         Producer *p = producer(h, self);
         p->head += (uint32_t)(next - (uint32_t)p->head);
+    }
+
+    // A put into a ring that has room, with all that can be wrong with it in one condition, which the store carries: a
+    // branch costs a GPU thread as much as the store. False: nothing has been done.
+    GIC_DEVICE bool put_short(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
+        const bool good = (peer < peers_) & (((dst | src) >> OFFSET_BITS) == 0) &
+                          (bytes <= h_.rings.put_max) & (limit_ != next_);
+        publish_if<F>(good & (self_.lane == 0), slots_ + (next_ & h_.rings.mask),
+                      pack(Fields{Op::put, peer, dst, src, bytes, 0}), phase_of_low(next_, h_.rings.shift),
+                      h_.rings.posted);
+        next_ += good;
+        last_ = good ? next_ : last_;
+        return good;
     }
 
     // Does it fit a descriptor? Whether it lies in the windows is the worker's to check.
