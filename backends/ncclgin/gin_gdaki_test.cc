@@ -1,6 +1,9 @@
 // The plugin without NCCL and without a GPU, type GDAKI: two processes drive it as libnccl does, and post as its device
 // code does, by what the context says alone. Also what both types have in common: tables, versions, refusals.
 #include "backends/ncclgin/gin_test.h"
+#include "minigda/gda_trace.h"
+
+#include <filesystem>
 
 int ncclgin::Memory::open(const char *, std::unique_ptr<Memory> *memory_p) {
     *memory_p = std::make_unique<ncclgin_test::HostMemory>();
@@ -422,6 +425,39 @@ void check_one_fails(int rank, const char *job) {
     plugin.release();
 }
 
+// Between two readings of the counters lies one run of the trace, with what was posted in it and nothing else.
+void check_trace(int rank, const char *job) {
+    Rank r(rank, job);
+    r.nic.push_back({"trace", "on"});
+    MUST(r.prepare("gdaki"));
+    void *memory = nullptr;
+    MUST(plugin.window_alloc(window_bytes, &memory));
+    const Opened o = open_context(r, memory, window_bytes);
+    Device d(o.handle, (uint32_t)rank, 2);
+    const auto *mr = (const MemHandle *)o.device_mr;
+    barrier(nullptr);
+    if (rank == 0) {
+        CHECK(await(d.main[1], d.nop(1)) == 0, "before");
+        counter("wqes");
+        CHECK(await(d.main[1], d.put(1, mr, 0, mr, 0, 8)) == 0, "put");
+        CHECK(await(d.companion[1], d.count(1, 0)) == 0, "counter");
+        counter("wqes");
+        gda_trace trace;
+        MUST(gda_trace_read(fact("trace").c_str(), &trace));
+        std::string opcodes;
+        for (const struct softnic_trace &t : gda_trace_last_run(trace))
+            if (t.kind == SOFTNIC_TRACE_WQE)
+                opcodes += std::to_string(t.opcode) + " ";
+        const std::string want = std::to_string(MLX5_OP_RDMA_WRITE) + " " + std::to_string(MLX5_OP_WAIT) +
+                                 " " + std::to_string(MLX5_OP_ATOMIC_FA) + " ";
+        CHECK(opcodes == want, "opcodes %s, want %s", opcodes.c_str(), want.c_str());
+    }
+    barrier(nullptr);
+    MUST(gin.close_coll(o.coll));
+    barrier(nullptr);
+    plugin.release();
+}
+
 } // namespace
 
 int main() {
@@ -438,6 +474,12 @@ int main() {
     bad += in_pair("shown", check_shown);
     bad += in_pair("error", check_error);
     bad += in_pair("one fails", check_one_fails);
+    char folder[] = "/tmp/gic-test-ncclgin-XXXXXX";
+    if (!mkdtemp(folder))
+        return 2;
+    setenv("GIC_TRACE_DIR", folder, 1);
+    bad += in_pair("trace", check_trace);
+    std::filesystem::remove_all(folder);
     printf(bad ? "gin_gdaki_test: %d failed\n" : "gin_gdaki_test: ok\n", bad);
     fclose(stderr);
     return bad != 0;
