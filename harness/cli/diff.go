@@ -30,7 +30,8 @@ runs on each side; also a case that was ok and is not any more, or is missing.
   $ gic diff results/local/a results/local/b --threshold time=3%,rate=10% --alpha 0.01
 
 States that change results by themselves must be alike: host.name, host.cpu, host.cpus, host.gpu,
-host.driver, nic and nic.KEY, device, library.NAME, seed. --allow KEY compares all the same.
+host.driver, nic and nic.KEY, device, ranks_in_process, library.NAME, seed. --allow KEY compares all
+the same. A case that lacks an axis or a key which came later has its default there.
 Rows that gic import made pair by the keys that their file says; what it does not say is a footnote.
 
 Exit status: 0 nothing is worse; 1 a regression; 2 the request makes no sense, or the states are
