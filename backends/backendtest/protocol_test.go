@@ -36,7 +36,14 @@ func TestNVSHMEMProtocol(t *testing.T) {
 			!tr.failed("window", tr.cluster.each(func(r *rank) error { return r.Window(16384) })) {
 			for _, call := range protocol.Calls {
 				if strings.HasSuffix(call, "_warp") == (scope == "warp") {
-					tr.compareProtocol(call, "nvshmem", protocol.Lines)
+					tr.compareProtocol(call, protocol.Lines, func() ([]string, error) {
+						file := filepath.Join(Root(t), "backends", "nvshmem", "protocol", "testdata", call+".trace")
+						want, err := nictrace.ReadFile(file)
+						if err != nil {
+							return nil, err
+						}
+						return protocol.Lines(want.Records), nil
+					})
 				}
 			}
 		}
@@ -47,7 +54,7 @@ func TestNVSHMEMProtocol(t *testing.T) {
 	}
 }
 
-// TestNCCLGINProtocol does so with each call of NCCL's GIN device API (type GDAKI).
+// TestNCCLGINProtocol makes each call of NCCL's GIN device API (type GDAKI) and holds the NIC's trace to what is said of it.
 func TestNCCLGINProtocol(t *testing.T) {
 	if device() == "host" {
 		t.Skip("needs a GPU: set GIC_TEST_DEVICE=cuda:N")
@@ -61,7 +68,7 @@ func TestNCCLGINProtocol(t *testing.T) {
 	tr := &trial{t: t, ctx: ctx, target: target}
 	if tr.open(2, nil) && !tr.failed("window", tr.cluster.each(func(r *rank) error { return r.Window(16384) })) {
 		for _, call := range nccl.Calls {
-			tr.compareProtocol(call, "ncclgin", nccl.Lines)
+			tr.compareProtocol(call, nccl.Lines, func() ([]string, error) { return nccl.Asked[call], nil })
 		}
 	}
 	tr.close()
@@ -70,8 +77,8 @@ func TestNCCLGINProtocol(t *testing.T) {
 	}
 }
 
-// compareProtocol makes one call and compares its trace with that in the backend's folder, in words.
-func (tr *trial) compareProtocol(call, backend string, lines func([]nictrace.Record) []string) {
+// compareProtocol makes one call and compares its trace, in words, with what is expected of it.
+func (tr *trial) compareProtocol(call string, lines func([]nictrace.Record) []string, expected func() ([]string, error)) {
 	run := backends.Run{Workload: "protocol", Args: map[string]string{"call": call}}
 	count := func() bool {
 		return tr.failed(call+": counters", tr.cluster.each(func(r *rank) error { _, err := r.Counters(); return err }))
@@ -103,12 +110,12 @@ func (tr *trial) compareProtocol(call, backend string, lines func([]nictrace.Rec
 		}
 		return
 	}
-	want, err := nictrace.ReadFile(filepath.Join(Root(tr.t), "backends", backend, "protocol", "testdata", name))
+	want, err := expected()
 	if err != nil {
 		tr.errorf("%s: %v", call, err)
 		return
 	}
-	if diff := cmp.Diff(lines(want.Records), lines(trace.Records)); diff != "" {
-		tr.errorf("%s: the NIC was asked something else than when this was recorded (-want +got):\n%s", call, diff)
+	if diff := cmp.Diff(want, lines(trace.Records)); diff != "" {
+		tr.errorf("%s: the NIC was asked something else than is expected of it (-want +got):\n%s", call, diff)
 	}
 }
