@@ -48,6 +48,7 @@ type cell struct {
 	runs    int // process runs with a value
 	ops     int // samples inside them
 	missing bool
+	alien   bool // the metric is one that another backend alone takes
 	perOp   bool // several samples per process run: percentiles mean something
 	stats   stats.Summary
 	// Over the samples inside process runs. p90 and p99 are of the samples of all process runs together
@@ -304,9 +305,14 @@ func pointTitle(w *row, varying []string, ranks bool) string {
 func (p *point) compare() {
 	slices.SortStableFunc(p.rows, compareRows)
 	byName := map[string]*comparison{}
+	gives := map[string]map[string]bool{} // which backends give a metric
 	for _, w := range p.rows {
 		for i := range w.samples {
 			for _, v := range w.samples[i].values {
+				if gives[v.name] == nil {
+					gives[v.name] = map[string]bool{}
+				}
+				gives[v.name][w.backend] = true
 				m := byName[v.name]
 				if m == nil {
 					m = &comparison{name: v.name, unit: v.unit, class: v.class}
@@ -317,11 +323,21 @@ func (p *point) compare() {
 			}
 		}
 	}
+	shares := map[string]bool{} // which backends give one that another gives, too
+	for _, by := range gives {
+		if len(by) > 1 {
+			maps.Copy(shares, by)
+		}
+	}
 	for _, m := range p.metrics {
 		best := map[string]*cell{}
 		for _, w := range p.rows {
 			c := w.cell(m.name, p.thin)
 			m.cells = append(m.cells, c)
+			// What one backend alone takes, beside what all do, is not missing from the others.
+			if by := gives[m.name]; len(by) == 1 && !by[w.backend] && shares[w.backend] {
+				c.missing, c.alien = false, true
+			}
 			if m.class == workloads.Number { // of a register count or a share neither more nor less is better by itself
 				continue
 			}

@@ -210,9 +210,9 @@ func (s *section) lines(n *notes, all bool, width int) []line {
 // idle says that a row was skipped in all its process runs.
 func (w *row) idle() bool { return w.status == record.Skipped && !w.measured }
 
-// foreign says that the cell is of a metric that the tool of an imported row does not have.
+// foreign says that the cell is of a metric that the row's backend, or the tool of an imported row, does not have.
 func (c *cell) foreign() bool {
-	return c.row.imported != "" && c.runs == 0 && (c.row.status == record.OK || c.row.measured)
+	return c.alien || c.row.imported != "" && c.runs == 0 && (c.row.status == record.OK || c.row.measured)
 }
 
 // unmeasured lists the rows of a point none of which brought a number, those that were skipped if all are asked for.

@@ -333,6 +333,25 @@ func TestMissingMetricIsAnError(t *testing.T) {
 	}
 }
 
+// What one backend takes beside what all do has no row of the others, and is no error of theirs.
+func TestMetricOfOneBackendAlone(t *testing.T) {
+	records := rowsOf(workloads.Time, map[string][]float64{"minigda 1": {1}, "miniproxy": {2}}, func(row string, c *record.Case) {
+		if row == "miniproxy" {
+			own := c.Metrics[0]
+			own.Name = "own"
+			c.Metrics = append(c.Metrics, own)
+		}
+	})
+	for _, r := range csvRows(t, records) {
+		if r["status"] != "ok" || r["metric"] == "own" && r["backend"] != "miniproxy" {
+			t.Errorf("got %v", r)
+		}
+	}
+	if out := render(t, records, "table", 0); strings.Contains(out, "missing") || strings.Count(out, "miniproxy  soft/host") != 2 || strings.Count(out, "minigda    soft/host") != 1 {
+		t.Error(out)
+	}
+}
+
 func TestOKWithoutAnyMetricIsAnError(t *testing.T) {
 	records := rowsOf(workloads.Time, map[string][]float64{"minigda 1": {1}}, func(_ string, c *record.Case) { c.Metrics = nil })
 	const want = "error: nothing was measured though the case is ok"
