@@ -16,10 +16,12 @@
 #include <time.h>
 
 enum {
-    KEEPER_NAP_NS = 100000, /* between two looks at a kernel that is here */
-    DEMAND_NAP_NS = 20000,  /* the same with DEMAND; and at the doorbells of one that was away for long */
-    LOOK_EVERY = 100,       /* naps between two looks at whether the kernel still runs */
-    AWAKE_NS = 1000000,     /* after it left the doorbells are looked at without a nap for so long */
+    KEEPER_NAP_NS =
+        100000, /* between two looks at a kernel that is here, or at the doorbells of one long away */
+    DEMAND_NAP_NS = 20000, /* the same of one that may leave, or has left lately */
+    LOOK_EVERY = 100,      /* naps between two looks at whether the kernel still runs */
+    AWAKE_NS = 1000000,    /* after it left the doorbells are looked at without a nap for so long */
+    LATELY_NS = 100000000, /* and with short ones for so long */
     IDLE_MAX_US = 1000000,
     MAKE_WAY = 100000, /* looks at whether a control call still wants the lock */
 };
@@ -121,16 +123,16 @@ static void *keeper_main(void *arg) {
             look_after(nic, turn);
         else if (demand_called(nic))
             gpu_launch(nic, 0);
-        const int here = g->resident;
+        const int here = g->resident, may_leave = g->demand && !g->stay;
         pthread_mutex_unlock(&g->lock);
         const uint64_t now = nic_monotonic_ns();
         if (here) {
             left_ns = now;
-            nap(g->demand ? DEMAND_NAP_NS : KEEPER_NAP_NS);
+            nap(may_leave ? DEMAND_NAP_NS : KEEPER_NAP_NS);
         } else if (now - left_ns < AWAKE_NS) {
             spin_pause(turn);
         } else {
-            nap(DEMAND_NAP_NS);
+            nap(now - left_ns < LATELY_NS ? DEMAND_NAP_NS : KEEPER_NAP_NS);
         }
         for (uint32_t polls = 0; __atomic_load_n(&g->wanting, __ATOMIC_ACQUIRE) && polls < MAKE_WAY; polls++)
             spin_pause(polls);
