@@ -108,8 +108,10 @@ template <uint32_t LANES> class rawstore_handle<LANES>::Agent {
     }
     GIC_DEVICE int fetch_add(uint32_t peer, uint64_t off, uint64_t add, uint64_t *old_p) {
         uint64_t old = 0;
-        if (lane_ == 0)
+        if (lane_ == 0) {
             old = gic::fetch_add<gic::Scope::system>(word(peer, off), add);
+            rawstore_arrived(old);
+        }
         sync();
         *old_p = gic::broadcast(self(), old);
         return gic::OK;
