@@ -338,6 +338,46 @@ static void test_nothing_lost(void) {
     demand_free(&d);
 }
 
+/* What several warps do together: copies that all of them take chunks of, one long or several that follow each other, and a
+ * counter that waits for another warp's queue. */
+static void test_warps(uint32_t warps) {
+    struct softnic_attr attr = {.clock = SOFTNIC_REAL, .warps = warps};
+    struct demand d = demand_make(attr, 0);
+    demand_connect(&d);
+    MUST(softnic_start(d.nic[0]));
+    struct rig_qp *q = d.qp[0], *companion = d.qp[1];
+    for (uint32_t i = 0; i < RIG_BYTES; i++)
+        d.mem[0][i] = (uint8_t)(i * 31 + (i >> 8));
+    for (uint32_t lap = 1; lap <= 6 && !test_failures; lap++) {
+        memset(d.mem[1], 0, RIG_BYTES);
+        uint32_t from[8], to[8], bytes[8], n = lap % 2 ? 1 : 8;
+        for (uint32_t k = 0; k < n; k++) { /* odd places and lengths too */
+            bytes[k] = n == 1 ? 40000 + 777 * lap : 5000 + 111 * lap + k;
+            from[k] = n == 1 ? lap : k * 6000 + k * lap;
+            to[k] = 64 + (n == 1 ? 3 * lap : k * 6200);
+            rig_write(q, d.mem[1] + to[k], d.key[1], d.mem[0] + from[k], d.key[0], bytes[k],
+                      k + 1 == n ? 8 : 0);
+        }
+        rig_ctrl(companion, 0x0f, 0, 2, 0);
+        memset(rig_seg(companion, 1), 0, 16);
+        put32(rig_seg(companion, 1) + 8, lap - 1);
+        put32(rig_seg(companion, 1) + 12, q->cqn);
+        rig_advance_index(companion, 1);
+        uint64_t done = lap;
+        rig_write_inline(companion, d.mem[1], d.key[1], &done, 8, 8);
+        rig_ring(companion);
+        ring(&d, 1);
+        rig_ring(q);
+        ring(&d, 0);
+        CHECK(await_word(&d, 0, lap));
+        for (uint32_t k = 0; k < n; k++)
+            CHECK(memcmp(d.mem[1] + to[k], d.mem[0] + from[k], bytes[k]) == 0);
+        CHECK(d.mem[1][to[0] - 1] == 0 && d.mem[1][to[n - 1] + bytes[n - 1]] == 0);
+    }
+    CHECK_EQ(softnic_engine_error(d.nic[0]), 0);
+    demand_free(&d);
+}
+
 static void tests(void) {
     test_attributes();
     test_called_by_doorbell();
@@ -351,6 +391,8 @@ static void tests(void) {
     test_comes_and_goes();
     test_nothing_lost();
     softnic_warp_kernel_ended = NULL;
+    test_warps(1);
+    test_warps(3);
 }
 #else
 static void tests(void) { test_attributes(); }

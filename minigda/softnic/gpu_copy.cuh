@@ -61,7 +61,7 @@ GPU_FN bool job_work(gpu_board *board, uint32_t slot) {
 GPU_CALL bool help(gpu_board *board) {
     bool any = false;
     for (uint32_t w = 0; w < 4; w++)
-        for (uint32_t bits = load32(&board->open[w]); bits; bits &= bits - 1)
+        for (uint32_t bits = first_lanes(load32(&board->open[w])); bits; bits &= bits - 1)
             any |= job_work(board, w * 32 + __ffs(bits) - 1);
     return any;
 }

@@ -83,6 +83,9 @@ GPU_FN void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
 #endif // else those of gpu_warp.h
 
+// A word that others change may be another for each lane that loads it; what lanes branch by must not be.
+GPU_FN uint32_t first_lanes(uint32_t v) { return __shfl_sync(ALL, v, 0); }
+
 // What this warp's lanes stored so far is visible before what any of them stores next: to this device, or `far`
 // to everybody.
 GPU_FN void fence_warp(bool far) {

@@ -101,7 +101,7 @@ GPU_CALL void serve_each(engine e, const gpu_key *keys, uint32_t first, uint32_t
         gpu_qp &q = e.w.at(first + b);
         const bool plain = keys && (q.simple_cq | q.ring_cq) && q.state == SOFTNIC_QP_RTS &&
                            q.asked != GPU_ASKED && !(e.a.bell | e.a.timed | e.a.strict);
-        const uint32_t record = record_of(e, q);
+        const uint32_t record = plain ? record_of(e, q) : 0;
         rest left = REST_OTHER;
         if (plain && q.next != GPU_NEXT_ALONE)
             left = q.ring_cq ? serve_fast<true>(e, keys, q, record) : serve_fast<false>(e, keys, q, record);

@@ -153,7 +153,7 @@ GPU_CALL bool cq_push(engine e, gpu_qp &q, uint32_t index, uint32_t opcode, uint
     const uint64_t prod = load64(&cq.prod);
     bool room = load32(&cq.overrun) == 0;
     if (room && cq.dbrec && !cq.collapsed) {
-        const uint32_t cons = mlx5_be32(load32_acquire((const void *)cq.dbrec));
+        const uint32_t cons = mlx5_be32(first_lanes(load32_acquire((const void *)cq.dbrec)));
         room = (((uint32_t)prod - cons) & 0xffffff) < cq.depth;
     }
     if (room) {
@@ -411,7 +411,7 @@ GPU_FN int wait_passed(engine e, const struct wqe &wqe) {
     const uint32_t i = wqe.wait_cqn - CQN_BASE;
     if (i >= e.a.cq_count || !e.a.cqs[i].exists)
         return -1;
-    const uint32_t done = __shfl_sync(ALL, (uint32_t)load64_acquire(&e.a.cqs[i].prod), 0);
+    const uint32_t done = first_lanes((uint32_t)load64_acquire(&e.a.cqs[i].prod));
     return (int32_t)(done - wqe.wait_index) > 0;
 }
 
@@ -503,13 +503,13 @@ GPU_CALL int serve_one(engine e, gpu_qp &q, uint32_t left) {
 
 // What it says. Where it is what is watched, the pass has just loaded it.
 GPU_FN uint32_t record_of(engine e, const gpu_qp &q) {
-    const uint32_t v = e.a.bell ? load32_acquire((const void *)q.dbrec) : (uint32_t)q.watch_last;
+    const uint32_t v = e.a.bell ? first_lanes(load32_acquire((const void *)q.dbrec)) : (uint32_t)q.watch_last;
     return mlx5_be32(v) & 0xffff;
 }
 
 // The announced blocks from cons on, or -1 when the record is ahead of the ring.
 GPU_FN int32_t announced(engine e, gpu_qp &q) {
-    const uint32_t prod = mlx5_be32(load32_acquire((const void *)q.dbrec)) & 0xffff;
+    const uint32_t prod = mlx5_be32(first_lanes(load32_acquire((const void *)q.dbrec))) & 0xffff;
     const uint32_t ahead = (prod - q.cons) & 0xffff;
     const bool rung = prod != q.seen;
     __syncwarp();

@@ -6,7 +6,8 @@
 // GPU, where they may come in any order; here from the lowest or from the highest (`downwards`). Lanes that come to
 // different places, or do not come, end the program.
 //
-// One block of one warp, in virtual time, or in real time on a thread of its own; fences are nothing, atomics plain.
+// One block: in virtual time one warp, in real time as many as asked for, a thread each. Fences order the processor's
+// stores, atomics are plain.
 #ifndef SOFTNIC_GPU_WARP_H
 #define SOFTNIC_GPU_WARP_H
 
@@ -42,16 +43,21 @@ struct Warp {
     uint64_t left[2][LANES];
     void (*body)(void *);
     void *arg;
+    uint32_t number, warps; // in the block
+    struct Barrier *block;  // of all warps, nullptr where there is one
 };
 extern thread_local Warp *warp;
+struct Barrier;
+void block_barrier(Barrier *b);
 
 extern bool downwards;
-// Runs body(arg) as all lanes.
-void run(void (*body)(void *), void *arg);
+// Runs body(arg) as all lanes of warp `number` of `warps`, those of the others being run elsewhere meanwhile.
+void run(void (*body)(void *), void *arg, uint32_t number = 0, uint32_t warps = 1, Barrier *block = nullptr);
 // What each lane brought to this meeting, by lane. Valid until this lane's next one but one.
 const uint64_t *meet(uint32_t place, uint64_t brought);
 
 inline uint32_t lane() { return warp->lane; }
+inline uint32_t thread() { return warp->number * LANES + warp->lane; }
 
 template <class T> uint64_t pack(T v) {
     static_assert(sizeof(T) <= 8, "a lane brings one register pair");
@@ -71,10 +77,10 @@ struct index {
 
 } // namespace softnic_warp
 
-#define threadIdx (softnic_warp::index{softnic_warp::lane()})
+#define threadIdx (softnic_warp::index{softnic_warp::thread()})
 #define blockIdx (softnic_warp::index{0})
 #define gridDim (softnic_warp::index{1})
-#define blockDim (softnic_warp::index{32})
+#define blockDim (softnic_warp::index{softnic_warp::warp->warps * 32})
 
 namespace softnic_warp {
 
@@ -104,7 +110,13 @@ inline uint32_t sum(uint32_t place, uint32_t v) {
 
 #define SOFTNIC_WARP_AT(kind) (softnic_warp::kind | (uint32_t)__LINE__ << 8)
 #define __syncwarp() (void)softnic_warp::meet(SOFTNIC_WARP_AT(MEET_SYNC), 0)
-#define __syncthreads() __syncwarp()
+#define __syncthreads()                                                                                      \
+    do {                                                                                                     \
+        __syncwarp();                                                                                        \
+        if (softnic_warp::lane() == 0 && softnic_warp::warp->block)                                          \
+            softnic_warp::block_barrier(softnic_warp::warp->block);                                          \
+        __syncwarp();                                                                                        \
+    } while (0)
 #define __ballot_sync(mask, p) softnic_warp::vote(SOFTNIC_WARP_AT(MEET_VOTE), p)
 #define __shfl_sync(mask, v, from) softnic_warp::shuffle(SOFTNIC_WARP_AT(MEET_SHUFFLE), v, from)
 #define __shfl_up_sync(mask, v, by) softnic_warp::shuffle_up(SOFTNIC_WARP_AT(MEET_SHUFFLE), v, by)
@@ -118,7 +130,7 @@ inline int __clz(uint32_t v) { return v ? __builtin_clz(v) : 32; }
 inline uint32_t __funnelshift_r(uint32_t lo, uint32_t hi, uint32_t by) {
     return (uint32_t)(((uint64_t)hi << 32 | lo) >> (by & 31));
 }
-inline void __nanosleep(uint32_t) {}
+inline void __nanosleep(uint32_t) { sched_yield(); }
 // Two cycles a nanosecond. Who looks at it polls: somebody else may want the processor.
 inline uint64_t real_ns() {
     struct timespec ts;
@@ -145,7 +157,11 @@ template <class T> T atomicCAS_system(T *p, T expected, T v) { return atomicCAS(
 namespace softnic_gpu {
 
 inline uint32_t lane_id() { return softnic_warp::lane(); }
-inline uint64_t clock_ns() { return real_ns(); }
+inline uint64_t clock_ns() {
+    if (softnic_warp::lane() == 0)
+        sched_yield();
+    return real_ns();
+}
 
 template <class T> T warp_load(const void *p) { return __atomic_load_n((const T *)p, __ATOMIC_ACQUIRE); }
 template <class T> void warp_store(void *p, T v) { __atomic_store_n((T *)p, v, __ATOMIC_RELEASE); }

@@ -1,19 +1,21 @@
 // The GPU engine without a GPU, for softnic's tests: its host side over plain memory, its device code as the coroutines of
 // gpu_warp.h, and the bed of the tests. In virtual time a kernel runs within its launch; in real time on a thread, and
 // what the stream is given meanwhile comes after it.
-// C allows struct wqe_head and its maker to share a name.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wshadow"
-#include "gpu_kernel.cuh"
-#pragma GCC diagnostic pop
-
 #include <errno.h>
 
+#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <thread>
+#include <vector>
+
+// C allows struct wqe_head and its maker to share a name.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#include "gpu_kernel.cuh"
+#pragma GCC diagnostic pop
 
 namespace softnic_warp {
 
@@ -95,7 +97,25 @@ const uint64_t *meet(uint32_t place, uint64_t brought) {
     return w->left[half];
 }
 
-void run(void (*body)(void *), void *arg) {
+struct Barrier {
+    explicit Barrier(uint32_t n) : count(n) {}
+    std::mutex lock;
+    std::condition_variable all;
+    const uint32_t count;
+    uint32_t here = 0, round = 0;
+};
+void block_barrier(Barrier *b) {
+    std::unique_lock<std::mutex> hold(b->lock);
+    const uint32_t mine = b->round;
+    if (++b->here == b->count) {
+        b->here = 0;
+        b->round++;
+        b->all.notify_all();
+    }
+    b->all.wait(hold, [=] { return b->round != mine; });
+}
+
+void run(void (*body)(void *), void *arg, uint32_t number, uint32_t warps, Barrier *block) {
     static thread_local struct Stacks {
         uint8_t *base = (uint8_t *)aligned_alloc(64, (size_t)LANES *STACK);
         ~Stacks() { free(base); }
@@ -104,6 +124,9 @@ void run(void (*body)(void *), void *arg) {
     w = Warp{};
     w.body = body;
     w.arg = arg;
+    w.number = number;
+    w.warps = warps;
+    w.block = block;
     for (uint32_t i = 0; i < LANES; i++) {
         // As softnic_warp_switch leaves a stack: six registers, where to go, and the alignment of a call.
         void **top = (void **)(stacks.base + (size_t)(i + 1) * STACK - 64);
@@ -206,19 +229,24 @@ struct block {
 void run_kernel(const gpu_args *args, uint32_t shared_bytes) {
     block b = {args, aligned_alloc(64, (shared_bytes + 63) & ~63u)};
     memset(b.shared, 0xcc, shared_bytes);
-    softnic_warp::run(
-        [](void *arg) {
-            const block *mine = (const block *)arg;
-            softnic_gpu::engine_block(*mine->args, mine->shared);
-        },
-        &b);
+    auto body = [](void *arg) {
+        const block *mine = (const block *)arg;
+        softnic_gpu::engine_block(*mine->args, mine->shared);
+    };
+    softnic_warp::Barrier all(args->warps);
+    std::vector<std::thread> others;
+    for (uint32_t w = 1; w < args->warps; w++)
+        others.emplace_back([=, &b, &all] { softnic_warp::run(body, &b, w, args->warps, &all); });
+    softnic_warp::run(body, &b, 0, args->warps, args->warps > 1 ? &all : nullptr);
+    for (std::thread &t : others)
+        t.join();
     free(b.shared);
     if (softnic_warp_kernel_ended)
         softnic_warp_kernel_ended();
 }
 int dev_launch(gpu_dev *dev, const gpu_args *args, uint32_t blocks, uint32_t shared_bytes) {
-    if (blocks != 1 || args->warps != 1)
-        return softnic_fail(-ENOTSUP, "%u blocks of %u warps; here there is one warp", blocks, args->warps);
+    if (blocks != 1)
+        return softnic_fail(-ENOTSUP, "%u blocks; here there is one", blocks);
     if (args->is_virtual) {
         run_kernel(args, shared_bytes);
         return 0;
@@ -268,7 +296,8 @@ void bed_cpu(int on) { cpu = on != 0; }
 struct softnic_attr bed_attr(struct softnic_attr attr) {
     attr.engine = cpu ? SOFTNIC_ENGINE_CPU : SOFTNIC_ENGINE_GPU;
     attr.writes = writes;
-    attr.warps = 1;
+    if (attr.warps == 0)
+        attr.warps = 1;
     if (attr.max_qps == 0)
         attr.max_qps = 64;
     return attr;
