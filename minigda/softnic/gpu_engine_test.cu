@@ -483,16 +483,18 @@ uint8_t *mapped(int device, size_t bytes) {
     access.location = prop.location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     CUdeviceptr at = 0;
-    auto call = [](const char *name, auto *f) {
+    // The type of a driver function alone, not the function: nothing here is linked against the driver.
+    auto call = [](const char *name, auto **f) {
         void *p = nullptr;
         cudaDriverEntryPointQueryResult found;
         CUDA(cudaGetDriverEntryPointByVersion(name, &p, 12000, cudaEnableDefault, &found));
-        return reinterpret_cast<decltype(f)>(p);
+        return reinterpret_cast<std::decay_t<decltype(*f)>>(p);
     };
-    if (call("cuMemCreate", &cuMemCreate)(&handle, bytes, &prop, 0) != CUDA_SUCCESS ||
-        call("cuMemAddressReserve", &cuMemAddressReserve)(&at, bytes, 0, 0, 0) != CUDA_SUCCESS ||
-        call("cuMemMap", &cuMemMap)(at, bytes, 0, handle, 0) != CUDA_SUCCESS ||
-        call("cuMemSetAccess", &cuMemSetAccess)(at, bytes, &access, 1) != CUDA_SUCCESS) {
+    if (call("cuMemCreate", (decltype(&cuMemCreate) *)nullptr)(&handle, bytes, &prop, 0) != CUDA_SUCCESS ||
+        call("cuMemAddressReserve", (decltype(&cuMemAddressReserve) *)nullptr)(&at, bytes, 0, 0, 0) !=
+            CUDA_SUCCESS ||
+        call("cuMemMap", (decltype(&cuMemMap) *)nullptr)(at, bytes, 0, handle, 0) != CUDA_SUCCESS ||
+        call("cuMemSetAccess", (decltype(&cuMemSetAccess) *)nullptr)(at, bytes, &access, 1) != CUDA_SUCCESS) {
         fprintf(stderr, "cuMemCreate and mapping failed\n");
         exit(1);
     }

@@ -31,8 +31,15 @@ GIC_DEVICE void end_block(gic::Loop *loops) {
         loops[blockIdx.x].end = gic::Stamp::now();
 }
 
-// Compiled for so many resident blocks of the largest size: 1 leaves the registers to the compiler.
+// Compiled for so many resident blocks of the largest size: 1 leaves the registers to the compiler. A check of the sources
+// that does not optimise (GIC_UNBOUNDED) bounds none: what is not inlined then may want more than its kernel is given.
+#ifndef GIC_UNBOUNDED
 #define GIC_CALLER_BOUND(blocks) __launch_bounds__(caller_workload::THREADS_MAX, blocks)
+#define GIC_CALLER_TIGHT __maxnreg__(caller_workload::TIGHT)
+#else
+#define GIC_CALLER_BOUND(blocks) __launch_bounds__(caller_workload::THREADS_MAX, 1)
+#define GIC_CALLER_TIGHT __launch_bounds__(caller_workload::THREADS_MAX, 1)
+#endif
 
 template <uint32_t W, uint32_t N> GIC_DEVICE void absent_body(const Params &p, gic::Loop *loops) {
     begin_block(loops);
@@ -47,8 +54,7 @@ __global__ void GIC_CALLER_BOUND(B) absent(const __grid_constant__ Params p, gic
     absent_body<W, N>(p, loops);
 }
 template <uint32_t W, uint32_t N>
-__global__ void __maxnreg__(caller_workload::TIGHT)
-    absent_tight(const __grid_constant__ Params p, gic::Loop *loops) {
+__global__ void GIC_CALLER_TIGHT absent_tight(const __grid_constant__ Params p, gic::Loop *loops) {
     absent_body<W, N>(p, loops);
 }
 
@@ -97,9 +103,8 @@ __global__ void GIC_CALLER_BOUND(B) code(const __grid_constant__ H h, const __gr
 // With so few registers only a call leaves the values in them: of code that is inlined the compiler keeps some of the
 // values in memory all along, also in the loop that a dormant kernel is about.
 template <uint32_t W, uint32_t N, class H>
-__global__ void __maxnreg__(caller_workload::TIGHT)
-    code_tight(const __grid_constant__ H h, const __grid_constant__ Params p, uint32_t variant,
-               gic::Loop *loops, volatile uint32_t *stop) {
+__global__ void GIC_CALLER_TIGHT code_tight(const __grid_constant__ H h, const __grid_constant__ Params p,
+                                            uint32_t variant, gic::Loop *loops, volatile uint32_t *stop) {
     code_body<W, N, true>(h, p, variant, loops, stop);
 }
 
