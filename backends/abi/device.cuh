@@ -133,6 +133,12 @@ template <Scope S = Scope::device, class T> GIC_DEVICE bool cas_acquire(T *p, T 
     return ref<S>(p).compare_exchange_strong(expect, v, cuda::memory_order_acquire,
                                              cuda::memory_order_relaxed);
 }
+// Returns when the value is here. What an atomic or a load gives is waited for by the first instruction that looks at it,
+// which may be long after the clock has been read (56 ns were seen for an atomic at a peer): this is one.
+GIC_DEVICE void arrived(uint64_t value) {
+    if (value == UINT64_MAX)
+        asm volatile("nanosleep.u32 0;" ::: "memory");
+}
 template <Scope S> GIC_DEVICE void fence_acq_rel() {
     if constexpr (S == Scope::device)
         cuda::atomic_thread_fence(cuda::memory_order_acq_rel, cuda::thread_scope_device);
@@ -206,6 +212,7 @@ template <Scope S = Scope::device, class T> inline T fetch_max(T *p, T v) {
 template <Scope S = Scope::device, class T> inline bool cas_acquire(T *p, T expect, T v) {
     return __atomic_compare_exchange_n(p, &expect, v, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
+inline void arrived(uint64_t) {}
 template <Scope S> inline void fence_acq_rel() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 template <Scope S> inline void fence_seq_cst() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 // The time-stamp counter; what it counts in is calibrated against globaltimer over each timed loop.

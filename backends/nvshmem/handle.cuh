@@ -136,8 +136,10 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
     }
     NVSHMEM_OUTLINED int fetch_add(uint32_t peer, uint64_t off, uint64_t add, uint64_t *old_p) {
         uint64_t old = 0;
-        if (lane_ == 0)
+        if (lane_ == 0) {
             old = nvshmem_uint64_atomic_fetch_add(word(off), add, (int)peer);
+            gic::arrived(old); // on path=p2p it is one atomic instruction
+        }
         sync();
         *old_p = gic::broadcast(self(), old);
         return gic::OK;

@@ -49,13 +49,6 @@ GIC_DEVICE void rawstore_add(uint64_t *at, uint64_t add, bool fenced) {
     }
 }
 
-// Returns when the value is here. An atomic's answer is waited for by the first instruction that looks at it, which may
-// be long after the clock has been read (56 ns were seen for an atomic at a peer): this is one.
-GIC_DEVICE void rawstore_arrived(uint64_t value) {
-    if (value == UINT64_MAX)
-        asm volatile("nanosleep.u32 0;" ::: "memory");
-}
-
 // REMOTE sources are loaded past the L1 cache, in which an earlier get may have left them.
 template <bool REMOTE, class T> GIC_DEVICE T rawstore_load(const T *p) {
     if constexpr (!REMOTE)
@@ -140,7 +133,6 @@ inline void rawstore_add(uint64_t *at, uint64_t add, bool fenced) {
         gic::fence_acq_rel<gic::Scope::system>();
     __atomic_fetch_add(at, add, fenced ? __ATOMIC_RELAXED : __ATOMIC_RELEASE);
 }
-inline void rawstore_arrived(uint64_t) {}
 template <bool REMOTE>
 inline void rawstore_copy(uint8_t *to, const uint8_t *from, uint32_t bytes, uint32_t, uint32_t) {
     memcpy(to, from, bytes);

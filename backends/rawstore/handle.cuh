@@ -110,7 +110,7 @@ template <uint32_t LANES> class rawstore_handle<LANES>::Agent {
         uint64_t old = 0;
         if (lane_ == 0) {
             old = gic::fetch_add<gic::Scope::system>(word(peer, off), add);
-            rawstore_arrived(old);
+            gic::arrived(old);
         }
         sync();
         *old_p = gic::broadcast(self(), old);
