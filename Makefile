@@ -1,4 +1,5 @@
 # make builds everything into build/; `make help` lists the targets.
+.DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules -j$(shell nproc)
