@@ -4,6 +4,7 @@
 // python.h has the interpreter; adapter.py and the files beside it, which the plugin carries, have what is done with
 // deep_ep. This file has the session: configuration, environment, window, series, and with nic=soft the NIC.
 #include "backends/abi/probe.h"
+#include "backends/abi/ranks.h"
 #include "backends/deepep/python.h"
 #include "backends/nvshmem/transport.h"
 
@@ -147,6 +148,7 @@ int check(const struct gic_open *open) {
 
 struct gic_session {
     uint32_t rank = 0, nranks = 0;
+    gic::Ranks ranks{}; // over the copy of comm
     struct gic_comm comm {};
     deepep::Watch watch{};
     Interpreter *interpreter = nullptr;
@@ -163,26 +165,6 @@ struct gic_session {
 };
 
 namespace {
-
-int gather(const gic_session *s, const void *mine, void *all, size_t bytes, const char *what) {
-    int rc = s->comm.allgather(s->comm.arg, mine, all, bytes);
-    return rc ? gic::fail(rc, "rank %u: exchange %s: %s", s->rank, what, strerror(-rc)) : 0;
-}
-
-// Collective: rc here, or what another rank met.
-int agree(const gic_session *s, int rc, const char *what) {
-    const std::string said = gic::error_text();
-    std::vector<int> all(s->nranks);
-    if (int failed = gather(s, &rc, all.data(), sizeof rc, what))
-        return failed;
-    if (rc)
-        return gic::fail(rc, "%s", said.c_str());
-    for (uint32_t r = 0; r < s->nranks; r++)
-        if (all[r])
-            return gic::fail(all[r] == -ENOTSUP ? -ENOTSUP : -EIO, "rank %u: %s: %s", r, what,
-                             strerror(-all[r]));
-    return 0;
-}
 
 // What one call of the Python half sees.
 class SessionCall final : public deepep::Call {
@@ -308,7 +290,7 @@ int load_transport(const struct gic_nvshmem_transport **transport_p) {
 
 int prepare_transport(gic_session *s, const struct gic_open *open) {
     const struct gic_nvshmem_transport *t = nullptr;
-    if (int rc = agree(s, load_transport(&t), "load the transport"))
+    if (int rc = s->ranks.agree(load_transport(&t), "load the transport"))
         return rc;
     if (int rc = t->prepare(open))
         return gic::fail(rc, "%s", t->last_error());
@@ -324,7 +306,7 @@ void close_session(struct gic_session *s) {
         // soon, and all that it holds with it.
         std::vector<uint8_t> all(s->nranks);
         const uint8_t mine = s->unclean;
-        bool clean = gather(s, &mine, all.data(), 1, "the end") == 0;
+        bool clean = s->ranks.gather(&mine, all.data(), 1, "the end") == 0;
         for (uint8_t unclean : all)
             clean = clean && !unclean;
         if (clean)
@@ -356,7 +338,7 @@ void fill_texts(gic_session *s, const struct gic_open *open, const Python &pytho
 int start(gic_session *s, const struct gic_open *open) {
     const bool with_double = is_double(gic::Config(keys, key_count, open));
     const Python *python = nullptr;
-    if (int rc = agree(s, the_python(&python), "find Python"))
+    if (int rc = s->ranks.agree(the_python(&python), "find Python"))
         return rc;
     if (!with_double) {
         set_environment(open);
@@ -365,7 +347,7 @@ int start(gic_session *s, const struct gic_open *open) {
                 return rc;
     }
     fill_texts(s, open, *python);
-    if (int rc = agree(s, Interpreter::get(*python, &s->interpreter), "start Python"))
+    if (int rc = s->ranks.agree(Interpreter::get(*python, &s->interpreter), "start Python"))
         return rc;
     if (int rc = call(s, "open"))
         return rc;
@@ -383,6 +365,7 @@ int open_session(const struct gic_open *open, struct gic_session **session_p) {
         s->rank = (uint32_t)open->rank;
         s->nranks = (uint32_t)open->nranks;
         s->comm = *open->comm;
+        s->ranks = {s->rank, s->nranks, &s->comm};
         s->watch = {&s->comm, open->stop, open->timeout_ns};
         int rc = check(open);
         if (rc == 0)

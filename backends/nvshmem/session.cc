@@ -2,7 +2,7 @@
 //
 // NVSHMEM gives up by exit() when its init fails; the harness runs every rank in a process of its own and reports the
 // end of it, and what NVSHMEM wrote to stderr before.
-#include "backends/abi/gpu.h"
+#include "backends/abi/ranks.h"
 #include "backends/nvshmem/created.h"
 #include "backends/nvshmem/handle.cuh"
 #include "backends/nvshmem/nvshmem.h"
@@ -35,7 +35,7 @@ using nvshmem_backend::Path;
 
 struct gic_session {
     uint32_t rank, nranks;
-    const struct gic_comm *comm;
+    gic::Ranks ranks;
     const volatile uint32_t *stop;
     uint64_t timeout_ns;
     std::unique_ptr<gic::Gpu> gpu;
@@ -59,47 +59,6 @@ struct gic_session {
 };
 
 namespace {
-
-int gather(const gic_session *s, const void *mine, void *all, size_t bytes, const char *what) {
-    int rc = s->comm->allgather(s->comm->arg, mine, all, bytes);
-    return rc ? gic::fail(rc, "rank %u: exchange %s: %s", s->rank, what, strerror(-rc)) : 0;
-}
-
-// Collective: rc here, or what another rank met.
-int agree(const gic_session *s, int rc, const char *what) {
-    const std::string said = gic::error_text();
-    std::vector<int> all(s->nranks);
-    if (int failed = gather(s, &rc, all.data(), sizeof rc, what))
-        return failed;
-    if (rc)
-        return gic::fail(rc, "%s", said.c_str());
-    for (uint32_t r = 0; r < s->nranks; r++)
-        if (all[r])
-            return gic::fail(all[r] == -ENOTSUP ? -ENOTSUP : -EIO, "rank %u: %s: %s", r, what,
-                             strerror(-all[r]));
-    return 0;
-}
-
-// Collective. Ranks that share a GPU must run beside each other, which they do under MPS alone.
-int open_gpu(gic_session *s, const char *device) {
-    if (int rc = agree(s, gic::Gpu::open(device, &s->gpu), "open the GPU"))
-        return rc;
-    char mine[16] = {};
-    memcpy(mine, s->gpu->uuid().data(), sizeof mine);
-    std::vector<char> all(sizeof mine * s->nranks);
-    if (int rc = gather(s, mine, all.data(), sizeof mine, "GPU identities"))
-        return rc;
-    uint32_t sharers = 0;
-    for (uint32_t r = 0; r < s->nranks; r++)
-        sharers += memcmp(&all[sizeof mine * r], mine, sizeof mine) == 0;
-    s->gpu->set_sharers(sharers);
-    if (sharers > 1 && !s->gpu->mps())
-        return gic::fail(-ENOTSUP,
-                         "%u ranks on one %s without MPS would be time-sliced, and no time taken would mean "
-                         "anything: start nvidia-cuda-mps-control -d, or use a GPU for each rank",
-                         sharers, s->gpu->name().c_str());
-    return 0;
-}
 
 void set_variable(const char *name, const std::string &value) { setenv(name, value.c_str(), 1); }
 
@@ -176,24 +135,25 @@ int load_transport(Path kind, const struct gic_nvshmem_transport **transport_p) 
 
 int prepare_transport(gic_session *s, const struct gic_open *open) {
     const struct gic_nvshmem_transport *t = nullptr;
-    if (int rc = agree(s, load_transport(s->path, &t), "load the transport"))
+    if (int rc = s->ranks.agree(load_transport(s->path, &t), "load the transport"))
         return rc;
     if (int rc = t->prepare(open))
         return gic::fail(rc, "%s", t->last_error());
     s->transport = t;
     t->on_error(const_cast<volatile uint32_t *>(s->gpu->stop_word()));
-    return agree(s, s->rank == 0 && s->host_heap ? lock_heap(s) : 0, "take the symmetric heap");
+    return s->ranks.agree(s->rank == 0 && s->host_heap ? lock_heap(s) : 0, "take the symmetric heap");
 }
 
 int init_nvshmem(gic_session *s) {
     nvshmemx_uniqueid_t id = NVSHMEMX_UNIQUEID_INITIALIZER;
     int rc = s->rank == 0 ? nvshmemx_get_uniqueid(&id) : 0;
-    if ((rc = agree(s, rc ? gic::fail(-EIO, "nvshmemx_get_uniqueid answers %d", rc) : 0, "make a unique id")))
+    if ((rc = s->ranks.agree(rc ? gic::fail(-EIO, "nvshmemx_get_uniqueid answers %d", rc) : 0,
+                             "make a unique id")))
         return rc;
     // NVSHMEM keeps the pointer.
     static nvshmemx_uniqueid_t used;
     std::vector<nvshmemx_uniqueid_t> all(s->nranks);
-    if ((rc = gather(s, &id, all.data(), sizeof id, "the unique id")))
+    if ((rc = s->ranks.gather(&id, all.data(), sizeof id, "the unique id")))
         return rc;
     used = all[0];
     nvshmemx_init_attr_t attr = NVSHMEMX_INIT_ATTR_INITIALIZER;
@@ -215,7 +175,7 @@ void finalize_nvshmem(gic_session *s) {
     // soon, and the job with it; which ranks an exchange still reaches then, nobody knows.
     std::vector<uint8_t> all(s->nranks);
     const uint8_t mine = s->unclean;
-    if (gather(s, &mine, all.data(), 1, "the end") != 0)
+    if (s->ranks.gather(&mine, all.data(), 1, "the end") != 0)
         return;
     for (uint8_t unclean : all)
         if (unclean)
@@ -254,14 +214,14 @@ int start(gic_session *s, const struct gic_open *open) {
     s->lanes = lanes[c.choice("scope")];
     s->heap_bytes = (uint64_t)c.u32("heap") << 20;
     set_environment(s, c);
-    if (int rc = open_gpu(s, open->device))
+    if (int rc = s->ranks.open_gpu(open->device, &s->gpu))
         return rc;
     if (int rc = nvshmem_backend::soft(open) ? prepare_transport(s, open) : 0)
         return rc;
     int rc = init_nvshmem(s);
     if (rc == 0)
         rc = nvshmem_read_created(s->path == Path::ibgda, (s->rank + 1) % s->nranks, &s->created);
-    if ((rc = agree(s, rc, "start NVSHMEM")))
+    if ((rc = s->ranks.agree(rc, "start NVSHMEM")))
         return rc;
     if (s->heap_lock >= 0)
         shm_unlink(heap_name); // everybody has it mapped
@@ -273,7 +233,7 @@ int open_session(const struct gic_open *open, struct gic_session **session_p) {
         auto s = std::make_unique<gic_session>();
         s->rank = (uint32_t)open->rank;
         s->nranks = (uint32_t)open->nranks;
-        s->comm = open->comm;
+        s->ranks = {s->rank, s->nranks, open->comm};
         s->stop = open->stop;
         s->timeout_ns = open->timeout_ns;
         if (int rc = start(s.get(), open)) {
@@ -329,7 +289,7 @@ int window(struct gic_session *s, uint64_t bytes) {
             const std::vector<uint8_t> zeros(bytes);
             rc = s->gpu->upload(s->window, zeros.data(), bytes);
         }
-        rc = agree(s, rc ? rc : check_path(s), "make the window");
+        rc = s->ranks.agree(rc ? rc : check_path(s), "make the window");
         s->unclean |= rc != 0;
         return rc;
     });
@@ -370,7 +330,8 @@ int before_run(gic_session *s) {
     if (s->withdraw) {
         s->withdraw = false;
         int rc = s->transport->withdraw_heap();
-        if ((rc = agree(s, rc ? gic::fail(rc, "%s", s->transport->last_error()) : 0, "withdraw the heap")))
+        if ((rc = s->ranks.agree(rc ? gic::fail(rc, "%s", s->transport->last_error()) : 0,
+                                 "withdraw the heap")))
             return rc;
     }
     const int rc = s->transport ? s->transport->begin() : 0;
