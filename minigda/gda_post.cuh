@@ -160,13 +160,12 @@ template <gda_sharing S> struct gda_cold {
         return gic::OK;
     }
 
-    // Announces all that is published and not announced, whoever posted it; `full`: a batch is, which has its doorbell
-    // also where somebody has just announced it.
-    GIC_COLD static int ring_shared(const gda_shared &h, gda_queue *q, bool full = false) {
+    // Announces all that is published and not announced, whoever posted it.
+    GIC_COLD static int ring_shared(const gda_shared &h, gda_queue *q) {
         if (int s = lock(h, q))
             return s;
         const uint32_t ready = gic::load_acquire<gic::Scope::device>(&q->ready);
-        if (full || gda_after(ready, q->rung)) {
+        if (gda_after(ready, q->rung)) {
             if constexpr (S == gda_sharing::lock)
                 q->pending = 0;
             gda_cold_order::announce(h.choices.order, q->dbr, q->bell, ready, q->qpn_word);
@@ -460,12 +459,13 @@ template <gda_order O, gda_sharing S> class gda_poster {
                     announce_locked(q, next);
                 cold::unlock(q);
             } else {
-                // The turn goes on before the doorbell: the next agent need not wait for that. Its WQEs may then go
-                // with this one, which announces what is published when it has the lock, so that the indices that
-                // the NIC sees grow.
+                if (ring) {
+                    if (int s = cold::lock(h_, q))
+                        return s;
+                    announce_locked(q, next);
+                    cold::unlock(q);
+                }
                 gic::store_release<gic::Scope::device>(&q->ready, next);
-                if (ring)
-                    return cold::ring_shared(h_, q, true);
             }
             return gic::OK;
         }
