@@ -1,7 +1,7 @@
 #include "minigda/gda_host.h"
 
 #include "backends/abi/probe.h"
-#include "backends/abi/share.h"
+#include "backends/abi/ranks.h"
 
 #include <errno.h>
 #include <string.h>
@@ -39,10 +39,7 @@ struct gic_open nic_view(const struct gic_open *open) {
 
 size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-int comm_gather(const gda_fabric *f, const void *mine, void *all, size_t bytes, const char *what) {
-    int rc = f->comm->allgather(f->comm->arg, mine, all, bytes);
-    return rc ? gic::fail(rc, "rank %u: exchange %s: %s", f->rank, what, strerror(-rc)) : 0;
-}
+gic::Ranks ranks(const gda_fabric *f) { return {f->rank, f->nranks, f->comm}; }
 
 int comm_barrier(const gda_fabric *f, const char *what) {
     int rc = f->comm->barrier(f->comm->arg);
@@ -145,24 +142,6 @@ int gda_fabric_probe(const struct gic_open *open, bool cpu_posts) {
     return 0;
 }
 
-namespace {
-
-// Collective.
-int open_gpu(gda_fabric *f, const struct gic_open *open) {
-    int rc = gic::Gpu::open(open->device, &f->gpu);
-    // All take part in the exchange, also those that have no device: the others must not wait for them.
-    const std::string said = gic::error_text();
-    gic::GpuPlace mine{{}, gic::process_token()};
-    if (rc == 0)
-        memcpy(mine.uuid, f->gpu->uuid().data(), sizeof mine.uuid);
-    std::vector<gic::GpuPlace> all(f->nranks);
-    if (int failed = comm_gather(f, &mine, all.data(), sizeof mine, "GPU identities"))
-        return failed;
-    return rc ? gic::fail(rc, "%s", said.c_str()) : gic::share_gpu(all, f->rank, f->gpu.get());
-}
-
-} // namespace
-
 int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint32_t max_qps,
                     struct gda_fabric **fabric_p) {
     if (int rc = gda_fabric_probe(open))
@@ -187,7 +166,7 @@ int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint3
     }
 
     if (strncmp(open->device, "cuda", 4) == 0)
-        if (int rc = open_gpu(f, open)) {
+        if (int rc = ranks(f).open_gpu(open->device, &f->gpu, true)) {
             gda_fabric_close(f);
             return rc;
         }
@@ -393,7 +372,7 @@ int gda_fabric_connect(struct gda_fabric *f, uint32_t per_peer, uint32_t sq_dept
             return rc;
         mine[i] = f->qps[i].qpn;
     }
-    if (int rc = comm_gather(f, mine.data(), all.data(), n * sizeof(uint32_t), "QP numbers"))
+    if (int rc = ranks(f).gather(mine.data(), all.data(), n * sizeof(uint32_t), "QP numbers"))
         return rc;
     for (size_t i = 0; i < n; i++) {
         const uint32_t peer = f->qps[i].peer, k = (uint32_t)(i % per_peer);
@@ -434,7 +413,7 @@ int gda_fabric_window(struct gda_fabric *f, uint64_t bytes) {
         return rc; // the GPU engine has mapped it
     const gda_peer mine{(uint64_t)(uintptr_t)addr, f->window_key};
     f->peers.resize(f->nranks);
-    return comm_gather(f, &mine, f->peers.data(), sizeof mine, "window");
+    return ranks(f).gather(&mine, f->peers.data(), sizeof mine, "window");
 }
 
 namespace {
@@ -606,18 +585,8 @@ void gda_fabric_facts(const struct gda_fabric *f, gic::Facts *facts) {
     facts->set("doorbell", f->doorbell);
     facts->set("profile", f->profile);
     facts->set("trace", cut_trace(f));
-    if (f->gpu) {
-        const gic::GpuShape &s = f->gpu->shape;
-        facts->set("gpu", f->gpu->name());
-        facts->set("gpu.mps", std::string(f->gpu->mps() ? "yes" : "no"));
-        facts->set("gpu.ranks", f->gpu->sharers());
-        facts->set("gpu.sharing", std::string(f->gpu->sharing()));
-        facts->set("kernel.blocks", s.blocks);
-        facts->set("kernel.threads", s.threads);
-        facts->set("kernel.registers", s.registers);
-        facts->set("kernel.local_bytes", s.local_bytes);
-        facts->set("kernel.multiprocessor", s.multiprocessor);
-    }
+    if (f->gpu)
+        gic::add_gpu_facts(facts, *f->gpu);
 }
 
 void gda_fabric_counters(struct gda_fabric *f, gic::Counters *counters, struct softnic_counters *all_p) {

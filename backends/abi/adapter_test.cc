@@ -130,7 +130,7 @@ void check_sharing() {
             all.push_back(p);
         }
         NoGpu gpu(c.mps);
-        const int rc = gic::share_gpu(all, 0, &gpu);
+        const int rc = gic::share_gpu(all, 0, &gpu, true);
         if (!*c.how) {
             CHECK(rc == -ENOTSUP && gic::error_text().find('\n') == std::string::npos, "%s: %d", c.ranks, rc);
             continue;
@@ -141,10 +141,14 @@ void check_sharing() {
               gpu.neighbours());
     }
     NoGpu gpu(false);
-    gic::share_gpu({{{'a'}, 1}, {{'a'}, 2}}, 0, &gpu);
+    gic::share_gpu({{{'a'}, 1}, {{'a'}, 2}}, 0, &gpu, true);
     CHECK(gic::error_text() == "2 ranks on one GPU without MPS would be time-sliced, and no time taken would "
                                "mean anything: start "
                                "nvidia-cuda-mps-control -d, use a GPU for each rank, or ranks_in_process=2",
+          "\"%s\"", gic::error_text().c_str());
+    gic::share_gpu({{{'a'}, 1}, {{'a'}, 2}}, 0, &gpu, false);
+    CHECK(gic::error_text() == "2 ranks on one GPU without MPS would be time-sliced, and no time taken would "
+                               "mean anything: start nvidia-cuda-mps-control -d, or use a GPU for each rank",
           "\"%s\"", gic::error_text().c_str());
     CHECK(gic::process_token() != 0 && gic::process_token() == gic::process_token(),
           "one process, one token");

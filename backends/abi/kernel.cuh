@@ -2,8 +2,9 @@
 //
 // How agents lie on the device: agent a is a warp of block a % blocks, and there is one block per multiprocessor
 // until every multiprocessor has one; a thread agent (lanes 1) has its warp to itself, the other 31 lanes leave
-// at once, as do those that an agent of up to 31 lanes does not use; an agent of more than 32 lanes is a block. So up to as many agents as multiprocessors each have one of their own (the paper's "SMs" column equals
-// its agents), and more share them as warps, never as diverging threads of one warp.
+// at once, as do those that an agent of up to 31 lanes does not use; an agent of more than 32 lanes is a block. So up
+// to as many agents as multiprocessors each have one of their own (the paper's "SMs" column equals its agents), and
+// more share them as warps, never as diverging threads of one warp.
 //
 // Which multiprocessor agent 0 has is the device's choice, or with Gpu::placement that of the caller: then there is a
 // block on every multiprocessor, and those that have agents are counted from the one that is asked for. An engine of the

@@ -6,7 +6,7 @@
 #ifndef GIC_ABI_RANKS_H
 #define GIC_ABI_RANKS_H
 
-#include "driver.cuh"
+#include "share.h"
 
 namespace gic {
 
@@ -35,26 +35,18 @@ struct Ranks {
         return 0;
     }
 
-    /* Opens "cuda:N" and counts who shares it. Ranks that do must run beside each other, which they do under MPS alone. */
-    int open_gpu(const char *device, std::unique_ptr<Gpu> *gpu_p) const {
-        if (int rc = agree(Gpu::open(device, gpu_p), "open the GPU"))
-            return rc;
-        Gpu &gpu = **gpu_p;
-        char mine[16] = {};
-        memcpy(mine, gpu.uuid().data(), sizeof mine);
-        std::vector<char> all(sizeof mine * nranks);
-        if (int rc = gather(mine, all.data(), sizeof mine, "GPU identities"))
-            return rc;
-        uint32_t sharers = 0;
-        for (uint32_t r = 0; r < nranks; r++)
-            sharers += memcmp(&all[sizeof mine * r], mine, sizeof mine) == 0;
-        gpu.set_sharers(sharers);
-        if (sharers > 1 && !gpu.mps())
-            return fail(-ENOTSUP,
-                        "%u ranks on one %s without MPS would be time-sliced, and no time taken would mean "
-                        "anything: start nvidia-cuda-mps-control -d, or use a GPU for each rank",
-                        sharers, gpu.name().c_str());
-        return 0;
+    /* Opens "cuda:N" and learns who shares it; see share_gpu(). */
+    int open_gpu(const char *device, std::unique_ptr<Gpu> *gpu_p, bool in_process = false) const {
+        const int rc = Gpu::open(device, gpu_p);
+        // All take part in the exchange, also those that have no device: the others must not wait for them.
+        const std::string said = error_text();
+        GpuPlace mine{{}, process_token()};
+        if (rc == 0)
+            memcpy(mine.uuid, (*gpu_p)->uuid().data(), sizeof mine.uuid);
+        std::vector<GpuPlace> all(nranks);
+        if (int failed = gather(&mine, all.data(), sizeof mine, "GPU identities"))
+            return failed;
+        return rc ? fail(rc, "%s", said.c_str()) : share_gpu(all, rank, gpu_p->get(), in_process);
     }
 };
 

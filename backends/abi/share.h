@@ -7,6 +7,7 @@
 #ifndef GIC_ABI_SHARE_H
 #define GIC_ABI_SHARE_H
 
+#include "adapter.cuh"
 #include "driver.cuh"
 #include "gpu.h"
 
@@ -30,8 +31,9 @@ struct GpuPlace {
 };
 
 // What the places of all ranks mean for one of them. 0 with its Gpu's sharers and neighbours set; -ENOTSUP when a rank
-// has no device, or when ranks on one device would be time-sliced.
-inline int share_gpu(const std::vector<GpuPlace> &all, uint32_t rank, Gpu *gpu) {
+// has no device, or when ranks on one device would be time-sliced. in_process: the backend's ranks can share a process, so
+// that this is a way out to name.
+inline int share_gpu(const std::vector<GpuPlace> &all, uint32_t rank, Gpu *gpu, bool in_process) {
     const GpuPlace &mine = all[rank];
     const char none[sizeof mine.uuid] = {};
     uint32_t sharers = 0, neighbours = 0, together = 0;
@@ -47,12 +49,26 @@ inline int share_gpu(const std::vector<GpuPlace> &all, uint32_t rank, Gpu *gpu) 
     gpu->set_sharers(sharers);
     gpu->set_neighbours(neighbours, together == sharers);
     if (together < sharers && !gpu->mps())
-        return fail(
-            -ENOTSUP,
-            "%u ranks on one %s without MPS would be time-sliced, and no time taken would mean "
-            "anything: start nvidia-cuda-mps-control -d, use a GPU for each rank, or ranks_in_process=%u",
-            sharers, gpu->name().c_str(), sharers);
+        return fail(-ENOTSUP,
+                    "%u ranks on one %s without MPS would be time-sliced, and no time taken would mean "
+                    "anything: start nvidia-cuda-mps-control -d%s use a GPU for each rank%s",
+                    sharers, gpu->name().c_str(), in_process ? "," : ", or",
+                    in_process ? (", or ranks_in_process=" + std::to_string(sharers)).c_str() : "");
     return 0;
+}
+
+// How the device is shared, and how the latest kernel lay on it: the same words in every backend's record.
+inline void add_gpu_facts(Facts *facts, const Gpu &gpu) {
+    const GpuShape &shape = gpu.shape;
+    facts->set("gpu", gpu.name());
+    facts->set("gpu.mps", std::string(gpu.mps() ? "yes" : "no"));
+    facts->set("gpu.ranks", gpu.sharers());
+    facts->set("gpu.sharing", std::string(gpu.sharing()));
+    facts->set("kernel.blocks", shape.blocks);
+    facts->set("kernel.threads", shape.threads);
+    facts->set("kernel.registers", shape.registers);
+    facts->set("kernel.local_bytes", shape.local_bytes);
+    facts->set("kernel.multiprocessor", shape.multiprocessor);
 }
 
 } // namespace gic

@@ -29,8 +29,10 @@ func TestPlaceholderProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A backend that has device code in another build has its keys in this one, so that suites can name them.
-	if info := b.Info(); strings.Contains(path, "libdeepep") { // no placeholder any more, but it lacks the most here
-	} else if info.Caps != 0 || (len(info.Keys) == 0) != (info.Lowering == [backends.NumOps]backends.Lowering{}) {
+	// DeepEP's works in every build: it has a double.
+	works := strings.Contains(path, "libdeepep")
+	info := b.Info()
+	if !works && (info.Caps != 0 || (len(info.Keys) == 0) != (info.Lowering == [backends.NumOps]backends.Lowering{})) {
 		t.Errorf("it declares %+v, although nothing of it works", info)
 	}
 	o := backends.Open{Ranks: 1, Job: "gic-bt", Device: device, NIC: "soft", Comm: NewHub(1).Rank(0)}

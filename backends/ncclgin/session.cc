@@ -554,15 +554,7 @@ int facts(struct gic_session *s, const struct gic_kv **facts_p, uint32_t *count_
         }
         f.set("nccl.hosts",
               std::string(s->gpu->sharers() > 1 ? "one per rank (NCCL_HOSTID)" : "as they are"));
-        const gic::GpuShape &shape = s->gpu->shape;
-        f.set("gpu", s->gpu->name());
-        f.set("gpu.mps", std::string(s->gpu->mps() ? "yes" : "no"));
-        f.set("gpu.ranks", s->gpu->sharers());
-        f.set("kernel.blocks", shape.blocks);
-        f.set("kernel.threads", shape.threads);
-        f.set("kernel.registers", shape.registers);
-        f.set("kernel.local_bytes", shape.local_bytes);
-        f.set("kernel.multiprocessor", shape.multiprocessor);
+        gic::add_gpu_facts(&f, *s->gpu);
         f.publish(facts_p, count_p);
         return 0;
     });

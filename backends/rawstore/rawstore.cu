@@ -221,18 +221,6 @@ int counters(struct gic_session *, const struct gic_counter **counters_p, uint32
     return 0;
 }
 
-void add_gpu_facts(gic::Facts &f, const gic::Gpu &gpu) {
-    const gic::GpuShape &shape = gpu.shape;
-    f.set("gpu", gpu.name());
-    f.set("gpu.mps", std::string(gpu.mps() ? "yes" : "no"));
-    f.set("gpu.ranks", gpu.sharers());
-    f.set("kernel.blocks", shape.blocks);
-    f.set("kernel.threads", shape.threads);
-    f.set("kernel.registers", shape.registers);
-    f.set("kernel.local_bytes", shape.local_bytes);
-    f.set("kernel.multiprocessor", shape.multiprocessor);
-}
-
 int facts(struct gic_session *s, const struct gic_kv **facts_p, uint32_t *count_p) {
     return gic::guarded([&] {
         gic::Facts &f = s->facts;
@@ -253,7 +241,7 @@ int facts(struct gic_session *s, const struct gic_kv **facts_p, uint32_t *count_
         f.set("completion", std::string(cuda ? "fence.acq_rel.sys, no acknowledgement by the peer"
                                              : "fence, no acknowledgement by the peer"));
         if (cuda)
-            add_gpu_facts(f, *s->gpu);
+            gic::add_gpu_facts(&f, *s->gpu);
         f.publish(facts_p, count_p);
         return 0;
     });
