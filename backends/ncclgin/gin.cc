@@ -270,6 +270,24 @@ Result keep(Result result) {
     return result;
 }
 
+// Polled all the time by NCCL's thread: tells of a failure once.
+Result quietly(int rc, const char *call) {
+    if (rc == 0)
+        return SUCCESS;
+    bool first;
+    {
+        std::lock_guard<std::mutex> hold(job.lock);
+        first = job.failure.empty();
+        if (first)
+            job.failure = gic::error_text();
+    }
+    if (first)
+        tell(call);
+    return REMOTE_ERROR;
+}
+
+// At an error NCCL's thread ends, and device code waits for it for ever. In a run it therefore has a request that is done
+// once the run is given up, and the reason stays with error().
 // NCCL's thread has its time from here: no CUDA on this way.
 Result post(const char *call, Coll *coll, const Put &put, void **request_p) {
     const int rc = gic::guarded([&]() -> int {
@@ -278,6 +296,11 @@ Result post(const char *call, Coll *coll, const Put &put, void **request_p) {
         job.served = DEVICE_GIN_PROXY;
         return proxy_post(coll, put, request_p);
     });
+    if (rc && job.running) {
+        quietly(rc, call);
+        *request_p = proxy_lost();
+        return SUCCESS;
+    }
     return keep(told(call, rc));
 }
 
@@ -298,22 +321,6 @@ Result iput_signal(void *coll, uint64_t src_offset, void *src, size_t bytes, uin
                      src_offset,   dst_offset,    bytes,
                      (Mr *)signal, signal_offset, op == SIGNAL_INC ? 1 : value};
     return post("iputSignal", (Coll *)coll, put, request_p);
-}
-
-// Polled all the time by NCCL's thread: tells of a failure once.
-Result quietly(int rc, const char *call) {
-    if (rc == 0)
-        return SUCCESS;
-    bool first;
-    {
-        std::lock_guard<std::mutex> hold(job.lock);
-        first = job.failure.empty();
-        if (first)
-            job.failure = gic::error_text();
-    }
-    if (first)
-        tell(call);
-    return REMOTE_ERROR;
 }
 
 Result test(void *coll, void *request, int *done_p) {

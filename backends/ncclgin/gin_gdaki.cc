@@ -173,6 +173,25 @@ void context_free(Context *x) {
     delete x;
 }
 
+// Device code waits for the CQE of a WQE until the CQ's consumer index, which it keeps itself, is above it. Behind an error
+// CQE nothing moves that any more: here it is put above all there will be.
+int context_unblock(Context *x, bool all) {
+    const size_t n = x->queues.qps.size(), peers = n / 2;
+    auto *qps = (nccl_abi::Qp *)x->device_qps.addr;
+    x->unblocked.resize(n);
+    for (size_t i = 0; i < n; i++) {
+        // A companion waits for its main queue.
+        const bool failed = softnic_qp_syndrome(job.fabric->nic, x->queues.qps[i].qpn) ||
+                            softnic_qp_syndrome(job.fabric->nic, x->queues.qps[i % peers].qpn);
+        if (x->unblocked[i] || !(failed || all))
+            continue;
+        if (int rc = job.memory->store(&qps[i].cq.cons_idx, (uint64_t)1 << 63))
+            return rc;
+        x->unblocked[i] = true;
+    }
+    return 0;
+}
+
 int context_publish_mr(Mr *mr) {
     std::lock_guard<std::mutex> hold(job.lock);
     if (int rc = publish_keys(mr->keys, &mr->device_keys))

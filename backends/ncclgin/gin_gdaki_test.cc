@@ -1,6 +1,7 @@
 // The plugin without NCCL and without a GPU, type GDAKI: two processes drive it as libnccl does, and post as its device
 // code does, by what the context says alone. Also what both types have in common: tables, versions, refusals.
 #include "backends/ncclgin/gin_test.h"
+#include "backends/ncclgin/watch.h"
 #include "minigda/gda_trace.h"
 
 #include <filesystem>
@@ -75,6 +76,17 @@ int await(const Queue &q, uint64_t index) {
             return op_own >> 4 == MLX5_CQE_OP_REQ_ERR ? -1 : 0;
     }
     return 1;
+}
+
+// Whether device code that waits for WQE `index` goes on waiting, by one look. It keeps the consumer index itself, and good
+// CQEs alone move it.
+bool waits(const Queue &q, uint64_t index) {
+    const Cq &cq = q.qp->cq;
+    const uint64_t consumer = __atomic_load_n(&cq.cons_idx, __ATOMIC_ACQUIRE);
+    const auto *cqe = (const uint8_t *)cq.cqe + (index & cq.mask) * cq.cqe_bytes;
+    const uint8_t lap = (index & cq.depth) != 0;
+    return index >= consumer &&
+           (index >= consumer + cq.depth || (__atomic_load_n(cqe + 63, __ATOMIC_ACQUIRE) & 1) != lap);
 }
 
 struct Device {
@@ -406,6 +418,44 @@ void check_error(int rank, const char *job) {
     plugin.release();
 }
 
+// Device code that waits a queue's depth behind an error CQE waits for ever, and for what no NIC will do: its launch ends
+// all the same, and the error is what is left of it.
+void check_launch_ends(int rank, const char *job) {
+    Rank r(rank, job);
+    MUST(r.prepare("gdaki"));
+    void *memory = nullptr;
+    MUST(plugin.window_alloc(window_bytes, &memory));
+    const Opened o = open_context(r, memory, window_bytes);
+    Device d(o.handle, (uint32_t)rank, 2);
+    const auto *mr = (const MemHandle *)o.device_mr;
+    if (rank == 1)
+        MUST(plugin.withdraw());
+    barrier(nullptr);
+    if (rank == 0) {
+        const Queue &bad = d.main[1], &good = d.main[0], &beside = d.companion[1];
+        uint32_t stop = 0;
+        MUST(plugin.begin());
+        CHECK(await(good, d.nop(0)) == 0, "a queue without errors");
+        CHECK(await(bad, d.put(1, mr, 0, mr, 0, 8)) == -1, "a put to memory that is gone");
+        CHECK(waits(bad, depth) && waits(beside, 0) && waits(good, 1), "nobody has to wait");
+        MUST(plugin.unblock(0));
+        CHECK(!waits(bad, depth) && !waits(beside, 0), "still waiting behind an error");
+        CHECK(waits(good, 1), "a queue without errors is given up");
+        {
+            ncclgin_backend::Watch watch(&plugin, &stop);
+            for (uint64_t until = gic::globaltimer() + deadline_ns;
+                 (waits(good, 1) || !__atomic_load_n(&stop, __ATOMIC_RELAXED)) && gic::globaltimer() < until;)
+                sched_yield();
+            CHECK(!waits(good, 1) && stop == 1, "the watch ends nothing");
+        }
+        REFUSES(plugin.end(0) || plugin.error(), "syndrome 0x13");
+    }
+    barrier(nullptr);
+    MUST(gin.close_coll(o.coll));
+    barrier(nullptr);
+    plugin.release();
+}
+
 // A region that one rank cannot show fails on both, and nobody waits for its time-out.
 void check_one_fails(int rank, const char *job) {
     Rank r(rank, job);
@@ -473,6 +523,7 @@ int main() {
     bad += in_pair("traffic", check_traffic);
     bad += in_pair("shown", check_shown);
     bad += in_pair("error", check_error);
+    bad += in_pair("launch ends", check_launch_ends);
     bad += in_pair("one fails", check_one_fails);
     char folder[] = "/tmp/gic-test-ncclgin-XXXXXX";
     if (!mkdtemp(folder))

@@ -76,6 +76,7 @@ struct Context {
     Block counters, sink;
     uint32_t counters_key = 0, sink_key = 0;
     Block device_qps, device_keys, device_context;
+    std::vector<bool> unblocked; // by queue
     nccl_abi::DeviceHandle handle{};
 };
 
@@ -123,7 +124,9 @@ struct Job {
     std::vector<Region> old;  // of communicators that are closed
     uint32_t contexts_made = 0;
     std::atomic<nccl_abi::DeviceType> served{nccl_abi::DEVICE_HOST}; // what NCCL has used
-    std::string failure; // first failure of a call that NCCL does not report
+    std::string failure;               // first failure of a call that NCCL does not report
+    std::atomic<bool> running{false};  // between begin() and end()
+    std::atomic<bool> given_up{false}; // unblock() was called in the run
     gic::Facts facts;
     gic::Counters counters;
 };
@@ -145,6 +148,8 @@ int mr_withdraw(Mr *mr);
 
 int context_make(Coll *coll, int signals, int counters, Context **context_p); // collective
 void context_free(Context *context);
+// Under Job::lock. Ends what device code waits for on queues that have failed, or on all of them.
+int context_unblock(Context *context, bool all);
 // Fills mr->device with the region's keys.
 int context_publish_mr(Mr *mr);
 
@@ -162,6 +167,8 @@ struct Put {
 };
 int proxy_post(Coll *coll, const Put &put, void **request_p);
 int proxy_test(Coll *coll, void *request, int *done_p);
+// A request that was not posted and is done once the run is given up.
+void *proxy_lost();
 // Hands signals on that have arrived in the mailboxes.
 int proxy_relay(Coll *coll);
 

@@ -47,6 +47,8 @@ class Memory {
     // The same part of a peer's allocation. `like`: as it is there. Leaves fd open.
     virtual int import(int fd, const Region &like, Region *region_p) = 0;
     virtual int drop(Region *region) = 0;
+    // A word of memory that kernels are reading meanwhile.
+    virtual int store(uint64_t *word, uint64_t value) = 0;
 
   protected:
     Memory() = default;

@@ -60,6 +60,8 @@ int await_room(Coll *coll, uint32_t rank, uint32_t wqes) {
          sched_yield()) {
         if (int rc = poll(coll, rank))
             return rc;
+        if (job.given_up)
+            return gic::fail(-ECANCELED, "QP %u to rank %u: the run is given up", qp.qpn, rank);
         if (now_ns() > until)
             return gic::fail(-ETIMEDOUT, "QP %u to rank %u: no room for %u requests", qp.qpn, rank, wqes);
     }
@@ -229,8 +231,12 @@ int proxy_post(Coll *coll, const Put &put, void **request_p) {
     return 0;
 }
 
+void *proxy_lost() { return request_of(UINT16_MAX - 1, low); }
+
 int proxy_test(Coll *coll, void *request, int *done_p) {
-    *done_p = 0;
+    *done_p = job.given_up;
+    if (job.given_up || request == proxy_lost())
+        return 0;
     const uint64_t word = (uint64_t)request, above = word >> 48, end = word & low;
     if (above == 0 || above > coll->nranks)
         return gic::fail(-EINVAL, "a request that iput did not give: %p", request);

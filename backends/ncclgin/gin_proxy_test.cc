@@ -194,6 +194,34 @@ void check_error(int rank, const char *job) {
     o.close();
 }
 
+// In a run NCCL's thread hears of no failure, at which it would end and leave device code to wait for it; what it asks for
+// is done when the run is given up, and the reason is left.
+void check_run_ends(int rank, const char *job) {
+    Opened o(rank, job);
+    void *posted = nullptr, *refused = nullptr;
+    int done = 1;
+    if (rank == 1)
+        MUST(plugin.withdraw());
+    barrier(nullptr);
+    if (rank == 0) {
+        MUST(plugin.begin());
+        o.put(0, 8, 0, 1, &posted);
+        CHECK(o.await(posted) == REMOTE_ERROR, "a put to memory that is gone");
+        MUST(gin.iput(o.coll, 0, nullptr, 8, 0, o.window_mr, 1, &refused));
+        MUST(gin.test(o.coll, refused, &done));
+        CHECK(refused && !done, "what was not posted is done");
+        MUST(plugin.unblock(0));
+        for (void *request : {posted, refused}) {
+            MUST(gin.test(o.coll, request, &done));
+            CHECK(done, "NCCL still waits");
+        }
+        CHECK(plugin.end(0) == 0 && plugin.error() == -EIO && strstr(plugin.last_error(), "syndrome 0x13"),
+              "%s", plugin.last_error());
+        REFUSES(gin.iput(o.coll, 0, nullptr, 8, 0, o.window_mr, 1, &refused), "without memory");
+    }
+    o.close();
+}
+
 void check_engine(int rank, const char *job) {
     Rank r(rank, job);
     r.nic.push_back({"engine", "gpu"});
@@ -209,6 +237,7 @@ int main() {
     bad += in_pair("traffic", check_traffic);
     bad += in_pair("refused", check_refused);
     bad += in_pair("error", check_error);
+    bad += in_pair("run ends", check_run_ends);
     bad += in_pair("engine", check_engine);
     printf(bad ? "gin_proxy_test: %d failed\n" : "gin_proxy_test: ok\n", bad);
     fclose(stderr);

@@ -158,6 +158,10 @@ class HostMemory final : public ncclgin::Memory {
         *r = ncclgin::Region();
         return 0;
     }
+    int store(uint64_t *word, uint64_t value) override {
+        __atomic_store_n(word, value, __ATOMIC_RELEASE);
+        return 0;
+    }
 };
 
 class HostRelay final : public ncclgin::Relay {

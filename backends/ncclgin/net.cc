@@ -133,6 +133,7 @@ void forget() {
     job.type = DEVICE_HOST;
     job.served = DEVICE_HOST;
     job.contexts_made = 0;
+    job.running = job.given_up = false;
     job.failure.clear();
     job.logger = nullptr;
 }
@@ -190,7 +191,11 @@ int need_job() { return job.fabric ? 0 : gic::fail(-EINVAL, "the plugin is not p
 int begin() {
     if (int rc = need_job())
         return rc;
-    return gda_fabric_begin(job.fabric);
+    if (int rc = gda_fabric_begin(job.fabric))
+        return rc;
+    job.given_up = false;
+    job.running = true;
+    return 0;
 }
 
 int end(int fine) {
@@ -198,12 +203,30 @@ int end(int fine) {
         if (int rc = need_job())
             return rc;
         std::lock_guard<std::mutex> hold(job.lock);
+        job.running = false;
         int rc =
             gda_fabric_end(job.fabric, false); // its own look at the doorbells is for queues of one block
         for (const Coll *c : job.colls)
             if (rc == 0 && fine && c->context && job.fabric->watch == "dbr")
                 rc = queues_check_doorbells(job.fabric, c->context->queues);
         return rc;
+    });
+}
+
+int unblock(int all) {
+    return gic::guarded([=]() -> int {
+        if (int rc = need_job())
+            return rc;
+        static thread_local bool entered;
+        if (int rc = entered ? 0 : job.memory->enter())
+            return rc;
+        entered = true;
+        std::lock_guard<std::mutex> hold(job.lock);
+        job.given_up = true;
+        for (Coll *c : job.colls)
+            if (int rc = c->context ? context_unblock(c->context, all != 0) : 0)
+                return rc;
+        return 0;
     });
 }
 
@@ -366,6 +389,7 @@ GIC_EXPORT const struct gic_ncclgin_net gic_ncclgin_net_v1 = {
     ncclgin::prepare,
     ncclgin::begin,
     ncclgin::end,
+    ncclgin::unblock,
     ncclgin::window_alloc,
     ncclgin::window_free,
     ncclgin::show_window,

@@ -50,6 +50,11 @@ struct gic_ncclgin_net {
      * queue's doorbell and its record differ. */
     int (*begin)(void);
     int (*end)(int fine);
+    /* While a launch runs that has failed (error() says so) or is to be stopped: NCCL's device code knows neither errors
+     * nor a stop, and waits for ever for a CQE behind an error one. Ends such waits, on queues that have failed or, with
+     * `all`, on every one; with type PROXY what NCCL's thread asks for counts as done. May be called again and again, by
+     * a thread of its own. The run is lost, and nothing more is to be launched on these communicators. */
+    int (*unblock)(int all);
     /* Zeroed memory for ncclCommWindowRegister that the engine and peers reach; freed by window_free, or release(). Host
      * memory has the same address for host and device. */
     int (*window_alloc)(uint64_t bytes, void **addr_p);

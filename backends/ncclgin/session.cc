@@ -8,6 +8,7 @@
 #include "backends/ncclgin/net.h"
 #include "backends/ncclgin/protocol.cuh"
 #include "backends/ncclgin/signals.h"
+#include "backends/ncclgin/watch.h"
 #include "backends/ncclgin/words.h"
 
 #include "workloads/alltoall/alltoall.cuh"
@@ -48,9 +49,10 @@ struct gic_session {
     ncclComm_t comms[ncclgin_comms] = {};
     ncclgin_shared shared{}; // windows, window and scratch: of the window there is
     bool dev_comms[ncclgin_comms] = {};
-    bool broken = false;  // a run failed: NCCL's device code goes on from no error
-    bool unclean = false; // some call failed
-    bool lost = false;    // a kernel did not end
+    bool broken = false;                           // a run failed: NCCL's device code goes on from no error
+    bool unclean = false;                          // some call failed
+    bool lost = false;                             // a kernel did not end
+    std::unique_ptr<ncclgin_backend::Watch> watch; // over softnic, while a kernel runs
     void *memory = nullptr;
     bool on_host = false; // the window is host memory, which NCCL does not register: see describe_window()
     uint64_t window_bytes = 0, memory_bytes = 0;
@@ -269,6 +271,7 @@ void end_nccl(gic_session *s) {
 void close_session(struct gic_session *s) {
     if (!s)
         return;
+    s->watch.reset();
     end_nccl(s);
     if (s->net)
         s->net->release();
@@ -435,11 +438,16 @@ int before_run(gic_session *s, uint32_t agents) {
         if (int rc = s->ranks.agree(net_failed(s, s->net->withdraw()), "withdraw the windows"))
             return rc;
     }
-    return net_failed(s, s->net->begin());
+    if (int rc = net_failed(s, s->net->begin()))
+        return rc;
+    // A kernel may set it, too: gic::KernelReport.
+    s->watch = std::make_unique<ncclgin_backend::Watch>(s->net, const_cast<uint32_t *>(s->gpu->stop_word()));
+    return 0;
 }
 
 // NCCL's device code takes no notice of an error CQE: the NIC knows of it.
 int after_run(gic_session *s, int status) {
+    s->watch.reset();
     s->broken |= status != 0 && status != -ENOTSUP; // that one was not launched
     s->lost |= status != 0 && cudaStreamQuery((cudaStream_t)s->gpu->stream()) == cudaErrorNotReady;
     if (!s->net)
