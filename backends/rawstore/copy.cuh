@@ -15,6 +15,9 @@ GIC_DEVICE bool rawstore_aligned(const void *to, const void *from, uint32_t to_w
     return (((uintptr_t)to | (uintptr_t)from) & (to_what - 1)) == 0;
 }
 
+// Loads of a lane under way: of a thread by itself, of one in a group.
+constexpr uint32_t rawstore_deep_alone = 8, rawstore_deep = 16;
+
 // One value of 1, 2, 4 or 8 bytes.
 GIC_DEVICE int rawstore_store(uint8_t *to, uint64_t value, uint32_t bytes) {
     switch (bytes) {
@@ -65,45 +68,53 @@ template <bool REMOTE, class T> GIC_DEVICE T rawstore_load(const T *p) {
     }
 }
 
-// Units of one type: several loads are under way before the first store waits for its own.
-template <bool REMOTE, class T>
-GIC_DEVICE void rawstore_copy_units(T *to, const T *from, uint32_t n, uint32_t first, uint32_t step) {
-    constexpr uint32_t deep = 8;
-    uint32_t i = first;
+// Units of one type. What a lane moves in a time is the bytes it has under way, since each round waits for its loads: many
+// loads before the first store, and a last round of what is left, not unit by unit. One thread by itself takes fewer, for
+// the sake of kernels with a thousand of them in a block.
+template <bool REMOTE, uint32_t DEEP, uint32_t STEP, class T>
+GIC_DEVICE void rawstore_copy_units(T *to, const T *from, uint32_t n, uint32_t first) {
     GIC_ROLLED
-    for (; i < n && n - i > (deep - 1) * step; i += deep * step) {
-        T v[deep];
+    for (uint32_t i = first; i < n; i += DEEP * STEP) {
+        const uint32_t left = n - i;
+        const T *here = from + i;
+        T *there = to + i, v[DEEP];
         GIC_UNROLLED
-        for (uint32_t k = 0; k < deep; k++)
-            v[k] = rawstore_load<REMOTE>(from + i + k * step);
+        for (uint32_t k = 0; k < DEEP; k++)
+            v[k] = rawstore_load<REMOTE>(here + (k * STEP < left ? k * STEP : 0));
         GIC_UNROLLED
-        for (uint32_t k = 0; k < deep; k++)
-            to[i + k * step] = v[k];
+        for (uint32_t k = 0; k < DEEP; k++)
+            if (k * STEP < left)
+                there[k * STEP] = v[k];
     }
-    GIC_ROLLED
-    for (; i < n; i += step)
-        to[i] = rawstore_load<REMOTE>(from + i);
 }
 
-// This lane's share of one payload: units `first`, `first` + `step`, ...
-template <bool REMOTE>
-GIC_COLD void rawstore_copy(uint8_t *to, const uint8_t *from, uint32_t bytes, uint32_t first, uint32_t step) {
+// The share of one payload of a lane of STEP: units `first`, `first` + STEP, ...
+template <bool REMOTE, uint32_t DEEP, uint32_t STEP>
+GIC_COLD void rawstore_copy(uint8_t *to, const uint8_t *from, uint32_t bytes, uint32_t first) {
     uint32_t done = 0;
     if (rawstore_aligned(to, from, 16))
-        rawstore_copy_units<REMOTE>((uint4 *)to, (const uint4 *)from, bytes / 16, first, step),
+        rawstore_copy_units<REMOTE, DEEP, STEP>((uint4 *)to, (const uint4 *)from, bytes / 16, first),
             done = bytes / 16 * 16;
     else if (rawstore_aligned(to, from, 8))
-        rawstore_copy_units<REMOTE>((uint64_t *)to, (const uint64_t *)from, bytes / 8, first, step),
+        rawstore_copy_units<REMOTE, DEEP, STEP>((uint64_t *)to, (const uint64_t *)from, bytes / 8, first),
             done = bytes / 8 * 8;
-    rawstore_copy_units<REMOTE>(to + done, from + done, bytes - done, first, step);
+    rawstore_copy_units<REMOTE, rawstore_deep_alone, STEP>(to + done, from + done, bytes - done, first);
 }
 
-// `count` payloads of `units` 16-byte units by a warp, which takes all units in turn; lane i has the addresses of
-// payload i.
+// `count` payloads of `units` 16-byte units by a warp; lane i has the addresses of payload i. Short ones are taken together,
+// their units in turn; long ones one after the other, which spares the search for a unit's payload.
 struct rawstore_group {
     static GIC_COLD void copy(uint8_t *to, const uint8_t *from, uint32_t units, uint32_t count,
                               uint32_t lane) {
-        constexpr uint32_t deep = 4;
+        if (units >= 32 * rawstore_deep) {
+            GIC_ROLLED
+            for (uint32_t i = 0; i < count; i++)
+                rawstore_copy_units<false, rawstore_deep, 32>(
+                    (uint4 *)__shfl_sync(~0u, (unsigned long long)to, (int)i),
+                    (const uint4 *)__shfl_sync(~0u, (unsigned long long)from, (int)i), units, lane);
+            return;
+        }
+        constexpr uint32_t deep = 8;
         const uint32_t total = units * count;
         GIC_ROLLED
         for (uint32_t base = 0; base < total; base += 32 * deep) {
@@ -115,8 +126,7 @@ struct rawstore_group {
                 uint8_t *there = (uint8_t *)__shfl_sync(~0u, (unsigned long long)to, (int)of);
                 const uint8_t *here = (const uint8_t *)__shfl_sync(~0u, (unsigned long long)from, (int)of);
                 at[k] = u < total ? (uint4 *)there + (in - of * units) : nullptr;
-                if (at[k])
-                    v[k] = ((const uint4 *)here)[in - of * units];
+                v[k] = ((const uint4 *)here)[in - of * units];
             }
             GIC_UNROLLED
             for (uint32_t k = 0; k < deep; k++)
@@ -133,8 +143,8 @@ inline void rawstore_add(uint64_t *at, uint64_t add, bool fenced) {
         gic::fence_acq_rel<gic::Scope::system>();
     __atomic_fetch_add(at, add, fenced ? __ATOMIC_RELAXED : __ATOMIC_RELEASE);
 }
-template <bool REMOTE>
-inline void rawstore_copy(uint8_t *to, const uint8_t *from, uint32_t bytes, uint32_t, uint32_t) {
+template <bool REMOTE, uint32_t DEEP, uint32_t STEP>
+inline void rawstore_copy(uint8_t *to, const uint8_t *from, uint32_t bytes, uint32_t) {
     memcpy(to, from, bytes);
 }
 

@@ -158,7 +158,8 @@ template <uint32_t LANES> class rawstore_handle<LANES>::Agent {
                 gic::store_relaxed((uint64_t *)to, *(const uint64_t *)from);
             return gic::OK;
         }
-        rawstore_copy<REMOTE>(to, from, bytes, gic::lane_first(self()), gic::lane_step(self()));
+        rawstore_copy<REMOTE, LANES == 1 ? rawstore_deep_alone : rawstore_deep, LANES>(to, from, bytes,
+                                                                                       lane_);
         return gic::OK;
     }
     // The warps of a block take a part each; what is no multiple of 16 bytes, one lane stores.
@@ -170,7 +171,7 @@ template <uint32_t LANES> class rawstore_handle<LANES>::Agent {
         if (begin < end)
             status = bulk_.copy(to + begin, from + begin, end - begin);
         if (whole < bytes && lane_ == 0)
-            rawstore_copy<REMOTE>(to + whole, from + whole, bytes - whole, 0, 1);
+            rawstore_copy<REMOTE, rawstore_deep_alone, 1>(to + whole, from + whole, bytes - whole, 0);
         return status;
     }
     template <class F> GIC_DEVICE int put_group(uint32_t peer, uint32_t n, F message);
@@ -206,7 +207,7 @@ GIC_DEVICE int rawstore_handle<LANES>::Agent::put_group(uint32_t peer, uint32_t 
     } else if (alike && units) {
         rawstore_group::copy(to, from, bytes / 16, count, lane_ - first);
     } else if (mine) {
-        rawstore_copy<false>(to, from, m.bytes, 0, 1);
+        rawstore_copy<false, rawstore_deep_alone, 1>(to, from, m.bytes, 0);
     }
     __syncwarp();
     return status;
