@@ -81,7 +81,7 @@ $(tests): $(B)/test/%: $(B)/san/%.o $(san_lib)
 	@mkdir -p $(@D)
 	$(CXX) $(SAN) -o $@ $^ $(LDLIBS)
 # softnic's tests in virtual time on the GPU engine's device code, whose lanes are coroutines here.
-warp_tests := $(foreach t,wqe queue error pace demand live softnic_fuzz,$(B)/test/minigda/softnic/warp_$(t)_test)
+warp_tests := $(foreach t,wqe queue error dc pace demand live softnic_fuzz,$(B)/test/minigda/softnic/warp_$(t)_test)
 $(B)/san/warp/%.o: minigda/softnic/%.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(SAN) -DSOFTNIC_TEST_GPU $(DEPS) -c $< -o $@
@@ -187,7 +187,7 @@ $(B)/cuda/gpu.o $(B)/cuda/rawstore_memory.o:
 # softnic's GPU engine, and what only a machine with a GPU can run: softnic's tests once more on that engine, the test of
 # the engine while it runs, and its bench.
 gpu_engine := $(B)/cuda/softnic/gpu_engine.o
-softnic_gpu_tests := $(foreach t,wqe queue error pace,$(B)/cuda/test/softnic_$(t)_test)
+softnic_gpu_tests := $(foreach t,wqe queue error dc pace,$(B)/cuda/test/softnic_$(t)_test)
 softnic_gpu_programs := $(softnic_gpu_tests) $(B)/cuda/test/softnic_gpu_engine_test $(B)/cuda/test/softnic_gpu_engine_bench
 $(filter-out %/librawstore.so,$(cuda_plugins)): $(gpu_engine)
 cuda: $(softnic_gpu_programs)

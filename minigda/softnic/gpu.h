@@ -86,7 +86,8 @@ struct gpu_qp {
     uint8_t stopped;   /* timed: enum qp_stopped */
     uint8_t next;      /* enum gpu_next: what the next request is known or likely to be */
     uint8_t ring_cq;   /* a ring, its own, whose overrun nobody checks */
-    uint32_t cq_mask, rsvd;
+    uint32_t cq_mask;
+    uint32_t dc; /* each request says where it goes; node is that of the last one */
     uint32_t count[GPU_COUNTS];
 } __attribute__((aligned(16))); /* the keys lie behind the last one */
 

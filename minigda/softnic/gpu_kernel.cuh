@@ -100,7 +100,7 @@ GPU_CALL void serve_each(engine e, const gpu_key *keys, uint32_t first, uint32_t
         const uint32_t b = __ffs(todo) - 1;
         gpu_qp &q = e.w.at(first + b);
         const bool plain = keys && (q.simple_cq | q.ring_cq) && q.state == SOFTNIC_QP_RTS &&
-                           q.asked != GPU_ASKED && !(e.a.bell | e.a.timed | e.a.strict);
+                           q.asked != GPU_ASKED && !(e.a.bell | e.a.timed | e.a.strict | q.dc);
         const uint32_t record = plain ? record_of(e, q) : 0;
         rest left = REST_OTHER;
         if (plain && q.next != GPU_NEXT_ALONE)
@@ -137,7 +137,8 @@ GPU_FN uint32_t scan(engine e, const gpu_key *keys, uint32_t first) {
         gpu_qp &q = e.w.at(k);
         value = e.a.bell ? load64_acquire((const void *)q.watch) : load32_acquire((const void *)q.watch);
         rung = value != q.watch_last || q.again;
-        usual = q.asked != GPU_ASKED && q.simple_cq && q.state == SOFTNIC_QP_RTS && q.next == GPU_NEXT_ANY;
+        usual = q.asked != GPU_ASKED && q.simple_cq && q.state == SOFTNIC_QP_RTS && q.next == GPU_NEXT_ANY &&
+                !q.dc;
         if (rung) {
             q.watch_last = value;
             q.again = 0;

@@ -288,7 +288,7 @@ GPU_CALL bool serve_now(engine e, gpu_qp &q, uint32_t prod) {
         s.what = KIND_OTHER;
         s.flags = s.bytes = 0;
         s.to = s.from = 0;
-        if (lane < left && !single)
+        if (lane < left && !single && !q.dc)
             s = look(e, q, v.cons + lane, left - lane);
         single = false;
         const uint32_t other = __ballot_sync(ALL, s.what == KIND_OTHER);

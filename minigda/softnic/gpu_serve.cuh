@@ -448,6 +448,45 @@ GPU_FN void ask(engine e, gpu_qp &q) {
     __syncwarp();
 }
 
+// Takes the fetched WQE of a DC QP apart: its address, and the rest of it in the warp's words.
+GPU_CALL int take_apart_dc(engine e, struct wqe_head *head, struct wqe *wqe, struct wqe_av *av) {
+    const uint32_t lane = lane_id(), ds = head->ds;
+    int syndrome = wqe_address(e.w.words, head, av);
+    if (!syndrome && av->segments) {
+        head->ds = (uint8_t)(ds - av->segments);
+        const uint32_t end = 2u * head->ds, shift = 2u * av->segments;
+        for (uint32_t first = 2; first < end; first += 32) {
+            const uint32_t i = first + lane;
+            const uint64_t word = i < end ? e.w.words[i + shift] : 0;
+            __syncwarp();
+            if (i < end)
+                e.w.words[i] = word;
+            __syncwarp();
+        }
+    }
+    if (!syndrome)
+        syndrome = wqe_decode(e.w.words, head, wqe);
+    wqe->blocks = (uint8_t)mlx5_ds_blocks(ds);
+    return syndrome;
+}
+
+// As dct_check(), or ASK; the QP then goes there.
+GPU_CALL int go_to(engine e, gpu_qp &q, const struct wqe_av &av) {
+    const uint32_t node = av.lid - 1;
+    const gpu_key *k = key_find(e, node, av.dct);
+    if (!k)
+        return e.a.fresh || q.asked == GPU_ANSWERED ? (int)MLX5_SYND_TRANSPORT_RETRY : ASK;
+    if (!(k->access & ACCESS_DCT))
+        return MLX5_SYND_TRANSPORT_RETRY;
+    if (k->va != av.key)
+        return MLX5_SYND_REMOTE_ACCESS;
+    __syncwarp();
+    if (lane_id() == 0)
+        q.node = node;
+    __syncwarp();
+    return 0;
+}
+
 enum one { ONE_DONE, ONE_NOT_YET, ONE_FAILED };
 
 // Fetches and executes the WQE at q.cons, of which `left` blocks are announced.
@@ -458,9 +497,11 @@ GPU_CALL int serve_one(engine e, gpu_qp &q, uint32_t left) {
     wqe.blocks = 1;
     wqe.bytes = 0;
     int syndrome = fetch_one(e, q.sq, q, cons, left, &head);
-    const bool known = syndrome == 0;
+    const uint32_t ds = syndrome ? 0 : head.ds;
+    struct wqe_av av;
+    av.segments = 0;
     if (!syndrome)
-        syndrome = wqe_decode(e.w.words, &head, &wqe);
+        syndrome = q.dc ? take_apart_dc(e, &head, &wqe, &av) : wqe_decode(e.w.words, &head, &wqe);
     if (!syndrome && wqe.action == WQE_WAIT) {
         const int passed = wait_passed(e, wqe);
         if (passed == 0)
@@ -469,6 +510,8 @@ GPU_CALL int serve_one(engine e, gpu_qp &q, uint32_t left) {
             syndrome = MLX5_SYND_LOCAL_QP_OP;
     }
     const bool decoded = syndrome == 0;
+    if (!syndrome && av.segments)
+        syndrome = go_to(e, q, av);
     if (!syndrome)
         syndrome = execute(e, q, wqe);
     if (syndrome == ASK) {
@@ -481,7 +524,7 @@ GPU_CALL int serve_one(engine e, gpu_qp &q, uint32_t left) {
         q.asked = GPU_ASK_NO;
         q.next = GPU_NEXT_ANY;
         q.count[GPU_WQES]++;
-        q.count[GPU_SEGMENTS] += known ? head.ds : 0;
+        q.count[GPU_SEGMENTS] += ds;
         if (decoded)
             count_one(e, q, wqe);
         if (!syndrome)

@@ -51,6 +51,7 @@ static void qp_out(const struct softnic *nic, const struct qp *qp, struct gpu_qp
     im->qpn = qp->qpn;
     im->cq = qp->cq->cqn - CQN_BASE;
     im->node = qp->node;
+    im->dc = qp->dc;
     im->cons = qp->cons;
     im->seen = qp->seen;
     im->state = qp->state;

@@ -27,6 +27,7 @@ enum {
     MR_CACHE = 256,     /* power of two */
     VISIT_BLOCKS = 256, /* basic blocks of one QP served before the next QP has its turn */
     NO_MEM = UINT32_MAX,
+    ACCESS_DCT = 1 << 16, /* an entry that is a DCT: va is its key, and there is no memory */
 };
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
@@ -156,6 +157,8 @@ struct qp {
     uint8_t stopped;  /* timed: enum qp_stopped */
     uint8_t syndrome; /* of the first error since reset; 0: none */
     uint8_t connected;
+    uint8_t dc;       /* each request says where it goes; node is that of the last one */
+    uint8_t av;       /* segments of the address vector of the WQE under way */
     uint16_t fetched; /* timed: `seen` that fetch_ps belongs to */
     /* timed: blocks [done, land) wait for their CQE, [land, cons) for their landing */
     uint32_t land, done;
@@ -190,6 +193,8 @@ struct worker {
     uint64_t now_ps; /* of this pass */
     uint64_t work;   /* things done, to tell an idle pass */
     struct mr_entry cache[MR_CACHE];
+    struct wqe_av av; /* of the WQE under way, of a DC QP; and its words without it */
+    uint64_t words[WQE_MAX_WORDS];
 } __attribute__((aligned(64)));
 
 struct mem {
@@ -285,6 +290,9 @@ uint8_t *peer_memory(struct softnic *nic, uint32_t node, uint32_t mem_slot, uint
 /* The memory behind `bytes` at `va` under `key` of `node`, or NULL and the syndrome for a remote request. */
 uint8_t *mr_resolve(struct worker *w, uint32_t node, uint32_t key, uint64_t va, uint64_t bytes,
                     uint32_t access, int *syndrome_p);
+
+/* 0 when `node` has the DCT and it has this key, else the syndrome. */
+int dct_check(const struct softnic *nic, uint32_t node, uint32_t dctn, uint64_t dc_key);
 
 /* The entry of `key`, as one: 0 when the slot holds another key. */
 int mr_entry_read(const struct shm_mr *table, uint32_t limit, uint32_t key, struct shm_mr *mr);

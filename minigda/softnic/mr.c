@@ -124,6 +124,23 @@ static uint32_t free_slot(struct softnic *nic) {
     return 0;
 }
 
+/* Puts an entry into the table under a key of its own, 0 when the table is full. */
+static uint32_t publish(struct softnic *nic, const struct shm_mr *mr) {
+    uint32_t slot = free_slot(nic);
+    if (slot == 0)
+        return 0;
+    uint32_t serial = ++nic->mr_serial, variant = ++nic->mr_variant[slot];
+    uint32_t key = slot << 8 | (variant & 0xff);
+    uint64_t tag = (uint64_t)serial << 32 | key;
+    nic->mr_busy[slot] = 1;
+    nic->mrs[slot] = *mr;
+    nic->shm->mrs[slot] = *mr;
+    __atomic_store_n(&nic->mrs[slot].tag, tag, __ATOMIC_RELEASE);
+    __atomic_store_n(&nic->shm->mrs[slot].tag, tag, __ATOMIC_RELEASE);
+    shm_changed(nic);
+    return key;
+}
+
 int softnic_mr_register(struct softnic *nic, void *addr, size_t bytes, uint32_t access, uint32_t *key_p) {
     const uint32_t remote = SOFTNIC_REMOTE_WRITE | SOFTNIC_REMOTE_READ | SOFTNIC_REMOTE_ATOMIC;
     uintptr_t at = (uintptr_t)addr;
@@ -141,10 +158,6 @@ int softnic_mr_register(struct softnic *nic, void *addr, size_t bytes, uint32_t 
     int status = nic->gpu ? gpu_mr_check(nic, addr, bytes) : 0;
     if (status)
         return status;
-    uint32_t slot = free_slot(nic);
-    if (slot == 0)
-        return softnic_fail(-ENOMEM, "register memory: all %u keys are in use", nic->max_mrs - 1);
-    uint32_t serial = ++nic->mr_serial;
     struct shm_mr mr = {.va = access & SOFTNIC_ZERO_BASED ? 0 : at,
                         .addr = at,
                         .len = bytes,
@@ -154,22 +167,38 @@ int softnic_mr_register(struct softnic *nic, void *addr, size_t bytes, uint32_t 
         mr.mem_offset = at - (uintptr_t)nic->mems[mem].addr;
         mr.mem_id = nic->mems[mem].id;
     }
-    uint32_t variant = ++nic->mr_variant[slot];
-    uint32_t key = slot << 8 | (variant & 0xff);
-    uint64_t tag = (uint64_t)serial << 32 | key;
-    nic->mr_busy[slot] = 1;
-    nic->mrs[slot] = mr;
-    nic->shm->mrs[slot] = mr;
-    __atomic_store_n(&nic->mrs[slot].tag, tag, __ATOMIC_RELEASE);
-    __atomic_store_n(&nic->shm->mrs[slot].tag, tag, __ATOMIC_RELEASE);
-    shm_changed(nic);
-    *key_p = key;
+    *key_p = publish(nic, &mr);
+    return *key_p ? 0 : softnic_fail(-ENOMEM, "register memory: all %u keys are in use", nic->max_mrs - 1);
+}
+
+/* Numbers and keys are one table: peers look for both. */
+int softnic_dct_create(struct softnic *nic, uint64_t dc_key, uint32_t *dctn_p) {
+    const struct shm_mr dct = {.va = dc_key, .access = ACCESS_DCT, .mem_slot = NO_MEM};
+    *dctn_p = publish(nic, &dct);
+    if (*dctn_p == 0 || *dctn_p > MLX5_QPN_MASK)
+        return softnic_fail(-ENOMEM, "create DCT: no number of 24 bits is free, of %u keys",
+                            nic->max_mrs - 1);
     return 0;
+}
+
+int dct_check(const struct softnic *nic, uint32_t node, uint32_t dctn, uint64_t dc_key) {
+    if (node >= nic->nodes)
+        return MLX5_SYND_TRANSPORT_RETRY;
+    const int self = node == nic->node;
+    const struct peer *peer = &nic->peers[node];
+    struct shm_mr mr;
+    if (!self && (!peer->shm || __atomic_load_n(&peer->shm->state, __ATOMIC_ACQUIRE) != SHM_READY))
+        return MLX5_SYND_TRANSPORT_RETRY;
+    const struct shm_mr *table = self ? nic->mrs : peer->shm->mrs;
+    if (!mr_entry_read(table, self ? nic->max_mrs : peer->max_mrs, dctn, &mr) || !(mr.access & ACCESS_DCT))
+        return MLX5_SYND_TRANSPORT_RETRY;
+    return mr.va == dc_key ? 0 : MLX5_SYND_REMOTE_ACCESS;
 }
 
 int softnic_mr_deregister(struct softnic *nic, uint32_t key) {
     uint32_t slot = key >> 8;
-    if (slot == 0 || slot >= nic->max_mrs || key == 0 || (uint32_t)nic->mrs[slot].tag != key)
+    if (slot == 0 || slot >= nic->max_mrs || key == 0 || (uint32_t)nic->mrs[slot].tag != key ||
+        (nic->mrs[slot].access & ACCESS_DCT))
         return softnic_fail(-EINVAL, "deregister memory: no key 0x%x", key);
     __atomic_store_n(&nic->mrs[slot].tag, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&nic->shm->mrs[slot].tag, 0, __ATOMIC_SEQ_CST);

@@ -131,6 +131,30 @@ int softnic_qp_connect(struct softnic *nic, uint32_t qpn, uint32_t node, uint32_
     return 0;
 }
 
+int softnic_qp_connect_dc(struct softnic *nic, uint32_t qpn) {
+    struct qp *qp = find(nic, qpn);
+    if (!qp)
+        return softnic_fail(-EINVAL, "connect: no QP 0x%x", qpn);
+    if (qp->state != SOFTNIC_QP_INIT || qp->connected)
+        return softnic_fail(-EISCONN, "connect: QP 0x%x is connected to node %u", qpn, qp->node);
+    if (nic->gpu && nic->timed)
+        return softnic_fail(-ENOTSUP, "connect: the GPU engine serves no DC queue pair with profile %s",
+                            nic->profile.name);
+    int status = softnic_peers_map(nic);
+    if (status)
+        return status;
+    if (nic->gpu)
+        gpu_keys_changed(nic);
+    nic_pause(nic);
+    qp->node = nic->node;
+    qp->dc = 1;
+    qp->connected = 1;
+    qp->state = SOFTNIC_QP_RTS;
+    look_again(nic, qp);
+    nic_unpause(nic);
+    return 0;
+}
+
 int softnic_qp_reset(struct softnic *nic, uint32_t qpn) {
     struct qp *qp = find(nic, qpn);
     if (!qp)

@@ -43,6 +43,43 @@ static void count_decoded(struct qp *qp, const struct wqe *wqe) {
     }
 }
 
+/* Takes a fetched WQE apart, at *words_p. Of a DC QP's the address goes to the worker, and *words_p is then the rest. */
+static int take_apart_dc(struct worker *w, struct qp *qp, const uint64_t **words_p, struct wqe_head *head,
+                         struct wqe *wqe) {
+    const uint64_t *words = *words_p;
+    const uint32_t ds = head->ds;
+    int syndrome = wqe_address(words, head, &w->av);
+    qp->av = w->av.segments;
+    wqe->blocks = (uint8_t)mlx5_ds_blocks(ds);
+    if (syndrome)
+        return syndrome;
+    if (qp->av) {
+        head->ds = (uint8_t)(ds - qp->av);
+        memcpy(w->words, words, MLX5_DS);
+        memcpy(w->words + 2, words + 2 + 2 * qp->av, (head->ds - 1u) * MLX5_DS);
+        *words_p = w->words;
+    }
+    syndrome = wqe_decode(*words_p, head, wqe);
+    wqe->blocks = (uint8_t)mlx5_ds_blocks(ds);
+    return syndrome;
+}
+static inline int take_apart(struct worker *w, struct qp *qp, const uint64_t **words_p, struct wqe_head *head,
+                             struct wqe *wqe) {
+    return UNLIKELY(qp->dc) ? take_apart_dc(w, qp, words_p, head, wqe) : wqe_decode(*words_p, head, wqe);
+}
+
+/* Executes what has just been taken apart. */
+static inline int run(struct worker *w, struct qp *qp, const struct wqe *wqe, const uint64_t *words) {
+    if (UNLIKELY(qp->av)) {
+        const uint32_t node = w->av.lid - 1;
+        const int syndrome = dct_check(w->nic, node, w->av.dct, w->av.key);
+        if (syndrome)
+            return syndrome;
+        qp->node = node;
+    }
+    return responder_run(w, qp, wqe, words);
+}
+
 /* A WAIT's CQ: 1 passed, 0 not yet, -1 no such CQ. CQE counts are compared modulo 2^32. */
 static int wait_passed(const struct softnic *nic, const struct wqe *wqe) {
     uint32_t i = wqe->wait_cqn - CQN_BASE;
@@ -138,7 +175,8 @@ static int serve_now(struct worker *w, struct qp *qp, const struct qp *next) {
         if (UNLIKELY(syndrome))
             break;
         t.segments += head.ds;
-        syndrome = wqe_decode(words, &head, &wqe);
+        const uint64_t *at = words;
+        syndrome = take_apart(w, qp, &at, &head, &wqe);
         if (UNLIKELY(syndrome))
             break;
         if (LIKELY(wqe.action == WQE_WRITE)) {
@@ -160,7 +198,7 @@ static int serve_now(struct worker *w, struct qp *qp, const struct qp *next) {
         }
         if (UNLIKELY(tracing))
             trace_wqe(w, qp, (uint16_t)cons, &wqe);
-        syndrome = responder_run(w, qp, &wqe, words);
+        syndrome = run(w, qp, &wqe, at);
         if (UNLIKELY(syndrome))
             break;
         t.payload += wqe.bytes;
@@ -200,9 +238,10 @@ static int accept_one(struct worker *w, struct qp *qp, uint32_t left, uint64_t f
     struct wqe_head head;
     struct wqe wqe = {.blocks = 1};
     int syndrome = wqe_fetch(qp->sq, qp->mask, qp->cons, qp->qpn, left, words, &head);
-    int known = syndrome == 0;
+    const uint8_t ds = syndrome ? 0 : head.ds;
+    const uint64_t *at = words;
     if (!syndrome)
-        syndrome = wqe_decode(words, &head, &wqe);
+        syndrome = take_apart(w, qp, &at, &head, &wqe);
     if (!syndrome && wqe.action == WQE_WAIT) {
         int passed = wait_passed(nic, &wqe);
         if (passed == 0)
@@ -213,7 +252,7 @@ static int accept_one(struct worker *w, struct qp *qp, uint32_t left, uint64_t f
     struct pend *pend = &qp->pend[qp->cons & qp->mask];
     *pend = (struct pend){.blocks = wqe.blocks,
                           .syndrome = (uint8_t)syndrome,
-                          .ds = known ? head.ds : 0,
+                          .ds = ds,
                           .opcode = head.opcode,
                           .fm_ce_se = head.fm_ce_se};
     pace_message(nic, qp, syndrome ? NULL : &wqe, fetched_ps, pend);
@@ -269,13 +308,14 @@ static void land_due(struct worker *w, struct qp *qp) {
         struct wqe_head head;
         struct wqe wqe;
         int syndrome = wqe_fetch(qp->shadow, qp->mask, qp->land, qp->qpn, qp->cons - qp->land, words, &head);
+        const uint64_t *at = words;
         if (!syndrome)
-            syndrome = wqe_decode(words, &head, &wqe);
+            syndrome = take_apart(w, qp, &at, &head, &wqe);
         /* Counted here: what is flushed before its landing was not executed. */
         count_fetched(qp, pend);
         if (!syndrome) {
             count_decoded(qp, &wqe);
-            syndrome = responder_run(w, qp, &wqe, words);
+            syndrome = run(w, qp, &wqe, at);
         }
         w->work++;
         if (syndrome) {

@@ -196,6 +196,15 @@ int softnic_qp_create(struct softnic *nic, const struct softnic_qp_attr *attr, u
 /* RC: all of this QP's requests go to that node (its own included). Maps the peer's memory registered so far;
  * later registrations are found at first use. The peer must exist (-ENXIO) and be registered. */
 int softnic_qp_connect(struct softnic *nic, uint32_t qpn, uint32_t node, uint32_t remote_qpn);
+/* Dynamically connected transport, as mlx5 has it. A DCT is what peers may send to, under a number of 24 bits of the node's
+ * own; it lasts as long as the NIC. A DC queue pair's requests go to any node (its own included): behind the control
+ * segment each has an address vector with the LID of the node (node + 1), the number of a DCT there and that one's key.
+ * It is the compact one of 16 bytes, or with MLX5_EXT_AV that of 48, whose other 32 bytes are not looked at. A NOP,
+ * WAIT or DUMP has none. Nobody of that LID or number: MLX5_SYND_TRANSPORT_RETRY; another key: REMOTE_ACCESS. Requests
+ * of a queue pair are executed in order, whoever they go to. */
+int softnic_dct_create(struct softnic *nic, uint64_t dc_key, uint32_t *dctn_p);
+/* In the place of softnic_qp_connect. All peers must exist (-ENXIO). -ENOTSUP: the GPU engine with a profile. */
+int softnic_qp_connect_dc(struct softnic *nic, uint32_t qpn);
 /* Back from error to ready: indices to zero, as after a RESET..RTS transition. The caller has cleared its own,
  * the doorbell record included, before. CQEs already written stay; the CQ's indices go on. */
 int softnic_qp_reset(struct softnic *nic, uint32_t qpn);

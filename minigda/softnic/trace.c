@@ -59,7 +59,7 @@ void trace_wqe(struct worker *w, const struct qp *qp, uint16_t index, const stru
     struct softnic_trace record = start(w, qp, index, SOFTNIC_TRACE_WQE);
     record.opcode = wqe->opcode;
     record.bytes = wqe->bytes;
-    record.ds = wqe->ds;
+    record.ds = (uint8_t)(wqe->ds + qp->av);
     record.fm_ce_se = wqe->fm_ce_se;
     record.raddr = wqe->raddr;
     record.flags = wqe->is_inline ? SOFTNIC_TRACE_INLINE : 0;
@@ -229,7 +229,7 @@ static void put_header(struct out *o, const struct softnic *nic, uint64_t count,
     put(o, nic->profile.name, sizeof nic->profile.name);
     uint32_t regions = 0;
     for (uint32_t i = 1; i < nic->max_mrs; i++)
-        regions += nic->mrs[i].tag != 0;
+        regions += nic->mrs[i].tag != 0 && !(nic->mrs[i].access & ACCESS_DCT);
     put_le(o, nic->qp_count, 4);
     put_le(o, regions, 4);
     for (uint32_t i = 0; i < nic->qp_count; i++) {
@@ -249,7 +249,7 @@ static void put_header(struct out *o, const struct softnic *nic, uint64_t count,
     }
     for (uint32_t i = 1; i < nic->max_mrs; i++) {
         const struct shm_mr *mr = &nic->mrs[i];
-        if (mr->tag == 0)
+        if (mr->tag == 0 || (mr->access & ACCESS_DCT))
             continue;
         put_le(o, mr->va, 8);
         put_le(o, mr->len, 8);

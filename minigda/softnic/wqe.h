@@ -274,6 +274,38 @@ MLX5_FN int wqe_decode_masked(const uint64_t *words, uint8_t opmod, struct wqe *
     return wqe_atomic_result(words, 4, wqe);
 }
 
+/* Where a request of a DC queue pair goes. */
+struct wqe_av {
+    uint64_t key;
+    uint32_t dct, lid;
+    uint8_t segments; /* of 16 bytes; 0: the opcode has no address vector */
+};
+/* Reads it, behind the control segment: 0, or the syndrome when the WQE ends before it does. Without those segments, and with
+ * a `ds` less by them, the WQE is one of an RC queue pair. */
+MLX5_FN int wqe_address(const uint64_t *words, const struct wqe_head *head, struct wqe_av *av) {
+    av->segments = 0;
+    switch (head->opcode) {
+    case MLX5_OP_RDMA_WRITE:
+    case MLX5_OP_RDMA_READ:
+    case MLX5_OP_ATOMIC_CS:
+    case MLX5_OP_ATOMIC_FA:
+    case MLX5_OP_MASKED_CS:
+    case MLX5_OP_MASKED_FA:
+        break;
+    default:
+        return 0;
+    }
+    const uint32_t dct = wqe_be_lo(words[3]);
+    const uint8_t segments = dct & MLX5_EXT_AV ? 3 : 1;
+    if (head->ds < 1 + segments)
+        return MLX5_SYND_LOCAL_QP_OP;
+    av->segments = segments;
+    av->key = wqe_be64(words[2]);
+    av->dct = dct & MLX5_QPN_MASK;
+    av->lid = wqe_be_hi(words[3]) & 0xffff;
+    return 0;
+}
+
 /* Takes a fetched WQE apart: 0, or the syndrome of a malformed one. `words` must outlive the inline pieces.
  */
 WQE_HOT int wqe_decode(const uint64_t *words, const struct wqe_head *head, struct wqe *wqe) {
