@@ -149,6 +149,7 @@ class Device:
         self.kinds = {"bf16": torch.bfloat16, "f32": torch.float32, "i64": torch.int64, "i32": torch.int32}
         self.stamped = None
         self.sharers = 1
+        self.engine = 0  # multiprocessors of a NIC's engine beside each rank
         self.capture_stream = torch.cuda.Stream()
 
     def all_multiprocessors(self):
@@ -173,6 +174,7 @@ class Device:
         uuid = str(self.properties.uuid).encode().ljust(64)[:64]
         others = session.gather(uuid + struct.pack("<i", self.index))
         self.sharers = sum(o[:64] == uuid for o in others)
+        self.engine = session.number("engine_sms")
         error = None
         if self.sharers > 1 and not self.mps:
             error = Refused("%d ranks on one %s without MPS would be time-sliced, and no time taken would mean anything: start "
@@ -217,19 +219,20 @@ class Device:
         session.barrier()
 
     def check(self, point, operation):
-        """Kernels of ranks on one GPU wait for each other: all their blocks must fit beside each other, or nobody moves on.
+        """Kernels of ranks on one GPU wait for each other, and for a NIC whose engine runs on the GPU: all their blocks must
+        fit beside each other, or nobody moves on.
 
         A limit of MPS is no help: two ranks with 64 blocks each and half of an H200 each did not move on; they may have
         been given the same half."""
-        if self.sharers == 1:
+        if self.sharers == 1 and self.engine == 0:
             return
         if operation.kind == "v2":
             raise Refused("mode=v2 wants a GPU for each rank: NCCL has no window between two ranks on one")
         whole = self.all_multiprocessors() or self.multiprocessors
-        if self.multiprocessors < whole:
+        if self.sharers > 1 and self.multiprocessors < whole:
             raise Refused("%d of %d multiprocessors are left to a rank by CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, maybe the same ones to "
                           "several that wait for each other: unset it, or use a GPU for each rank" % (self.multiprocessors, whole))
-        room = whole // self.sharers
+        room = whole // self.sharers - self.engine
         if operation.layout == "expert":
             m = self.multiprocessors
             blocks = -(-point.experts // -(-point.experts // m))
@@ -238,8 +241,8 @@ class Device:
         else:
             blocks, what = point.sms, "sms=%d make as many blocks" % point.sms
         if blocks > room:
-            raise Refused("%s in a rank that wait for the other rank's; %d ranks share a GPU, which leaves %d multiprocessors for each" %
-                          (what, self.sharers, room))
+            raise Refused("%s in a rank that wait for others; %d of its GPU's %d multiprocessors are there for them (ranks on it: %d; "
+                          "softnic's engine of each: sms=%d)" % (what, room, whole, self.sharers, self.engine))
 
     def prove_path(self, session, buffer, kind):
         path = session.text("path")
@@ -356,7 +359,7 @@ class Device:
         begin.record()
         work()
         end.record()
-        self.sync()
+        end.synchronize()  # not the device, on which the engine of a NIC may be, and stays for the next replay
         return begin.elapsed_time(end) * 1e6
 
     def kernels(self, work):

@@ -325,6 +325,8 @@ void fill_texts(gic_session *s, const struct gic_open *open, const Python &pytho
     t["rank"] = std::to_string(open->rank);
     t["nranks"] = std::to_string(open->nranks);
     t["path"] = path_of(open);
+    const char *sms = gic::kv_find(open->nic_config, open->nic_config_count, "sms");
+    t["engine_sms"] = strcmp(open->nic, "soft") != 0 ? "0" : sms ? sms : "1";
     t["timeout_ns"] = std::to_string(open->timeout_ns);
     t["device_index"] = strncmp(open->device, "cuda:", 5) == 0 ? open->device + 5 : "0";
     t["python.version"] = python.version;
