@@ -75,7 +75,7 @@ type virtualSession struct {
 func (s *virtualSession) Run(r backends.Run) ([]backends.Series, error) {
 	series, err := s.Session.Run(r)
 	times := virtual(s.open.Config, s.open.Ranks)
-	ns := map[string]float64{"issue": times["issue"], "completion": times["put_completion"], "rtt": times["rtt"], "rtt_delayed": times["rtt"] + 50000}
+	ns := map[string]float64{"issue": times["issue"], "completion": times["put_completion"], "rtt": times["rtt"]}
 	for i := range series {
 		v, isTime := ns[series[i].Name]
 		for k := range series[i].Values {

@@ -12,14 +12,15 @@ struct op_workload {
     static constexpr const char *name = "op";
 
     enum Op : uint32_t { PUT, PUT_SIGNAL, ATOMIC, READ };
-    enum LoopIndex { ISSUE, COMPLETION, ECHO, DELAYED, LOOPS };
+    enum LoopIndex { ISSUE, COMPLETION, ECHO, CHECK, LOOPS };
 
     struct Params {
         uint32_t op, bytes;
         uint32_t posts, rounds, warm_rounds; // issue: posts per round
         uint32_t iterations, warmup;         // completion and echo
-        uint32_t delayed;                    // echoes of the timer check
-        uint64_t delay_ns, check_ns;         // responder delay; what the timer check adds
+        uint64_t delay_ns;                   // responder delay
+        uint32_t checks;                     // echoes of the timer check
+        const uint32_t *check_ns;            // and what each of them is delayed by beyond that
         uint64_t src, dst, stride;           // slot i of the areas: src + i * stride
         uint32_t slots;
         uint64_t barrier, request, reply, counter; // signal words
@@ -36,9 +37,9 @@ struct op_workload {
         p->warm_rounds = in.u32("warm_rounds");
         p->iterations = in.u32("iterations");
         p->warmup = in.u32("warmup");
-        p->delayed = in.u32("delayed");
         p->delay_ns = in.u64("delay_ns");
-        p->check_ns = in.u64("check_ns");
+        size_t checks = 0;
+        const uint32_t *check_ns = in.table<uint32_t>("check_ns", &checks);
         p->src = in.u64("src");
         p->dst = in.u64("dst");
         p->stride = in.u64("stride");
@@ -53,7 +54,9 @@ struct op_workload {
             return gic::fail(-EINVAL,
                              "op: op=%u slots=%u posts=%u ranks=%u: need op <= 3, the rest positive, 2 ranks",
                              p->op, p->slots, p->posts, nranks);
-        const uint32_t samples[LOOPS] = {p->rounds, p->iterations, p->iterations, p->delayed};
+        p->checks = (uint32_t)checks;
+        p->check_ns = mem.upload(check_ns, checks);
+        const uint32_t samples[LOOPS] = {p->rounds, p->iterations, p->iterations, p->checks};
         for (int i = 0; i < LOOPS; i++)
             p->ticks[i] = mem.array<uint64_t>(samples[i]);
         p->loops = mem.array<gic::Loop>(LOOPS);
@@ -72,13 +75,13 @@ struct op_workload {
         }
         if (p.op == PUT || p.op == PUT_SIGNAL) {
             // The counts of both loops go on from each other: a signal word only grows.
-            const Echo plain{p.warmup, p.iterations, p.delay_ns, 0, ECHO};
-            const Echo delayed{0, p.delayed, p.delay_ns + p.check_ns, p.warmup + p.iterations, DELAYED};
+            const Echo plain{p.warmup, p.iterations, nullptr, 0, ECHO};
+            const Echo check{0, p.checks, p.check_ns, p.warmup + p.iterations, CHECK};
             // While rank 0 is at its first loops.
             const double rate = h.rank == 1 ? tick_rate() : 0;
             GIC_ROLLED // both loops are the same code
                 for (uint32_t i = 0; i < 2; i++) {
-                const Echo e = i == 0 ? plain : delayed;
+                const Echo e = i == 0 ? plain : check;
                 if (h.rank == 0)
                     GIC_TRY(request<H>(agent, self, p, e));
                 else if (h.rank == 1)
@@ -90,8 +93,8 @@ struct op_workload {
     }
 
     static void finish(const Params &p, gic::Arena &mem, gic::Results &out) {
-        static const char *const names[LOOPS] = {"issue", "completion", "rtt", "rtt_delayed"};
-        const uint32_t samples[LOOPS] = {p.rounds, p.iterations, p.iterations, p.delayed};
+        static const char *const names[LOOPS] = {"issue", "completion", "rtt", "rtt_check"};
+        const uint32_t samples[LOOPS] = {p.rounds, p.iterations, p.iterations, p.checks};
         std::vector<gic::Loop> loops = mem.download(p.loops, LOOPS);
         std::vector<double> hz;
         for (int i = 0; i < LOOPS; i++) {
@@ -111,7 +114,8 @@ struct op_workload {
   private:
     struct Echo {
         uint32_t warmup, iterations;
-        uint64_t delay_ns, base; // `base`: echoes of earlier loops
+        const uint32_t *more_ns; // delay of each echo beyond the responder's; nullptr: none
+        uint64_t base;           // echoes of earlier loops
         LoopIndex loop;
     };
 
@@ -233,10 +237,10 @@ struct op_workload {
     template <class H>
     static GIC_DEVICE int respond(typename H::Agent &agent, const gic::Self &self, const Params &p,
                                   const Echo &e, double rate) {
-        const uint64_t ticks = (uint64_t)((double)e.delay_ns * rate);
         GIC_ROLLED
         for (uint32_t i = 0; i < e.warmup + e.iterations; i++) {
-            const uint64_t n = e.base + i + 1;
+            const uint64_t n = e.base + i + 1, delay_ns = p.delay_ns + (e.more_ns ? e.more_ns[i] : 0);
+            const uint64_t ticks = (uint64_t)((double)delay_ns * rate); // known before the request is here
             GIC_TRY(agent.wait(p.request, n));
             // The delay is below 2 ms and nothing else is due meanwhile: it does not yield, which would
             // lengthen it by a time slice. One lane: those of a warp need not leave the wait together, and two

@@ -38,7 +38,7 @@ issue: a round is ` + "`posts`" + ` back-to-back operations, timed from before t
 put_completion (put, put_signal): per operation, from before the put until flush to rank 1 returns. completion (read, atomic): per operation, get and flush, or a fetch-and-add until its old value is here.
 rtt (put, put_signal): per operation, from before rank 0's message until rank 0 sees rank 1's answer of the same size, each stack with its own notification (put: notify; put_signal: a put with a signal behind it). one_way is rtt / 2, never a time across two clocks. Every 64 echoes both ranks flush, after the sample, so that no ring fills.
 All samples are taken by clock64 on the posting thread and converted with the tick rate that the loop itself measures against globaltimer. Warm-up operations come first in the same loop and are dropped.
-Timer check: a second echo loop in which rank 1 answers 50 us later must move the median round trip by 49.6 to 50.3 us; otherwise the row carries the warning timer_check.`
+Timer check: in a second echo loop rank 1 delays its answers by 0 and by 50 us in turn, each time longer by a part of 16 us that goes through that range evenly and is subtracted from the sample: a round trip ends with a poll, and a delay that is always the same moves where between two polls it falls. The two medians must differ by 49.6 to 50.3 us, give or take twice the standard error of their difference as the undelayed samples have it (fact timer_check_tolerance); otherwise, or when that is above 0.5 us, the row carries the warning timer_check.`
 }
 
 var names = []string{"put", "put_signal", "atomic", "read"}
@@ -53,9 +53,13 @@ const (
 const (
 	warmRounds = 2
 	barriers   = 2 // of all ranks in one run of the kernel
-	checkDelay = 50e-6
-	checkLow   = 49.6e-6
-	checkHigh  = 50.3e-6
+	// The timer check: see Method.
+	checkDelay  = 50e-6
+	checkLow    = 49.6e-6
+	checkHigh   = 50.3e-6
+	checkSpan   = 16384 // ns
+	checkStep   = 10117 // ns, odd and nearest to the golden section of the span: any run of steps fills it evenly
+	checkUnsure = 0.5e-6
 	// maxSlotBytes bounds the slots that successive operations rotate through.
 	maxSlotBytes = 1 << 20
 )
@@ -73,7 +77,7 @@ func (Workload) Axes() []workloads.Axis {
 		key("posts", "256", "1..32768", "back-to-back operations per issue round; below the queue depth"),
 		key("rounds", "20", "1..10000", "issue rounds"),
 		key("responder_delay", "0", "0..1000000", "ns that rank 1 waits before it answers"),
-		key("timer_check", "50", "0..100000", "echoes of the timer check; 0 leaves it out"),
+		key("timer_check", "50", "0..100000", "delayed echoes of the timer check, and as many undelayed ones; 0 leaves it out"),
 	}, workloads.PlacementAxes()...)
 }
 
@@ -84,7 +88,7 @@ type job struct {
 	op, size                int
 	iterations, warmup      int
 	posts, rounds           int
-	delay, delayed          int
+	delay, checks           int // checks: pairs of echoes
 	placement               workloads.Placement
 	bytes                   uint64
 	barrier                 window.Words
@@ -113,7 +117,7 @@ func (Workload) Prepare(p workloads.Point, ranks int, seed uint64) (workloads.Jo
 		{"posts", 1, 32768, &j.posts},
 		{"rounds", 1, 10000, &j.rounds},
 		{"responder_delay", 0, 1e6, &j.delay},
-		{"timer_check", 0, 1e5, &j.delayed},
+		{"timer_check", 0, 1e5, &j.checks},
 	} {
 		if *a.value, err = p.Within(a.axis, a.low, a.high); err != nil {
 			return nil, fmt.Errorf("op: %w", err)
@@ -126,7 +130,7 @@ func (Workload) Prepare(p workloads.Point, ranks int, seed uint64) (workloads.Jo
 		return nil, fmt.Errorf("op: size=%s is not allowed with op=atomic: 8", p["size"])
 	}
 	if !j.echoes() {
-		j.delayed = 0
+		j.checks = 0
 	}
 	var l window.Layout
 	j.barrier = l.Words(ranks)
@@ -148,7 +152,7 @@ func (j *job) echoed() int {
 	if !j.echoes() {
 		return 0
 	}
-	return j.warmup + j.iterations + j.delayed
+	return j.warmup + j.iterations + 2*j.checks
 }
 
 // WindowBytes is the window each rank needs.
@@ -183,14 +187,27 @@ func (j *job) RunAt(rank, i int) (backends.Run, error) {
 	for key, v := range map[string]uint64{
 		"op": uint64(j.op), "bytes": uint64(j.size),
 		"posts": uint64(j.posts), "rounds": uint64(j.rounds), "warm_rounds": warmRounds,
-		"iterations": uint64(j.iterations), "warmup": uint64(j.warmup), "delayed": uint64(j.delayed),
-		"delay_ns": uint64(j.delay), "check_ns": uint64(math.Round(checkDelay * 1e9)),
+		"iterations": uint64(j.iterations), "warmup": uint64(j.warmup), "delay_ns": uint64(j.delay),
 		"src": j.source.Offset, "dst": j.target.Offset, "stride": j.target.Stride, "slots": uint64(j.target.Count),
 		"barrier": j.barrier.Offset, "request": j.request.Offset, "reply": j.reply.Offset, "counter": j.counter.Offset,
 	} {
 		args[key] = strconv.FormatUint(v, 10)
 	}
-	return backends.Run{Workload: "op", Args: args}, nil
+	var table []byte
+	for _, d := range j.delays() {
+		table = binary.LittleEndian.AppendUint32(table, d)
+	}
+	return backends.Run{Workload: "op", Args: args, Blobs: []backends.Blob{{Name: "check_ns", Data: table}}}, nil
+}
+
+// delays of the timer check's echoes, ns: pairs of an undelayed and a delayed one.
+func (j *job) delays() []uint32 {
+	d := make([]uint32, 0, 2*j.checks)
+	for i := range j.checks {
+		part := uint32(i * checkStep % checkSpan)
+		d = append(d, part, part+uint32(math.Round(checkDelay*1e9)))
+	}
+	return d
 }
 
 // Fill writes the rank's window before the run.
@@ -334,7 +351,13 @@ func (j *job) Simulate(windows []workloads.Memory) ([]workloads.RankResult, erro
 	add("completion", j.iterations, 1000)
 	if j.echoes() {
 		add("rtt", j.iterations, 2000)
-		add("rtt_delayed", j.delayed, 2000+checkDelay*1e9)
+		if d := j.delays(); len(d) > 0 {
+			s := backends.Series{Name: "rtt_check", Unit: "ns"}
+			for _, ns := range d {
+				s.Values = append(s.Values, 2000+float64(ns))
+			}
+			results[0].Series = append(results[0].Series, s)
+		}
 	}
 	loops := len(results[0].Series)
 	results[0].Series = append(results[0].Series,
@@ -363,9 +386,9 @@ func (j *job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 	}
 	issue := take("issue", j.rounds)
 	completion := take("completion", j.iterations)
-	var rtt, delayed []float64
+	var rtt, check []float64
 	if j.echoes() {
-		rtt, delayed = take("rtt", j.iterations), take("rtt_delayed", j.delayed)
+		rtt, check = take("rtt", j.iterations), take("rtt_check", 2*j.checks)
 	}
 	if err != nil {
 		return s, err
@@ -382,7 +405,7 @@ func (j *job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 			half[i] = t / 2
 		}
 		metric("one_way", half, false)
-		j.checkTimer(&s, rtt, delayed)
+		j.checkTimer(&s, check)
 	}
 	workloads.AddClocks(&s, results[0].Get("clock_hz"))
 	for _, c := range results[0].Counters {
@@ -397,18 +420,37 @@ func (j *job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 	return s, nil
 }
 
-// checkTimer compares the undelayed and the delayed echoes.
-func (j *job) checkTimer(s *workloads.Summary, rtt, delayed []float64) {
-	if len(delayed) == 0 {
+// checkTimer compares the undelayed and the delayed echoes of the timer check.
+func (j *job) checkTimer(s *workloads.Summary, check []float64) {
+	if len(check) == 0 {
 		return
 	}
-	moved := workloads.Median(delayed) - workloads.Median(rtt)
-	s.Facts["timer_check"] = moved
-	if moved >= checkLow && moved <= checkHigh {
+	delays := j.delays()
+	var near, far []float64
+	for i, t := range check {
+		part := float64(delays[i%len(delays)&^1]) * 1e-9 // what both of the pair have
+		if i%2 == 0 {
+			near = append(near, t-part)
+		} else {
+			far = append(far, t-part)
+		}
+	}
+	moved := workloads.Median(far) - workloads.Median(near)
+	// The spread is the undelayed ones' alone: a timer that is wrong each time by another amount must not excuse itself.
+	sorted := slices.Sorted(slices.Values(near))
+	quarter := len(sorted) / 4
+	spread := (sorted[len(sorted)-1-quarter] - sorted[quarter]) / 1.349 // of a normal distribution with these quartiles
+	unsure := 2 * math.Sqrt(math.Pi/2*2/float64(len(sorted))) * spread  // two medians' difference, twice its error
+	s.Facts["timer_check"], s.Facts["timer_check_tolerance"] = moved, unsure
+	var text string
+	switch {
+	case unsure > checkUnsure:
+		text = fmt.Sprintf("round trips vary too much for the timer check: how far 50 us moved them is known to %.2f us", unsure*1e6)
+	case moved < checkLow-unsure || moved > checkHigh+unsure:
+		text = fmt.Sprintf("a responder delay of 50 us moved the median round trip by %.2f us (expected %.2f to %.2f)",
+			moved*1e6, (checkLow-unsure)*1e6, (checkHigh+unsure)*1e6)
+	default:
 		return
 	}
-	s.Warnings = append(s.Warnings, workloads.Warning{
-		Code: "timer_check",
-		Text: fmt.Sprintf("a responder delay of 50 us moved the median round trip by %.2f us (expected 49.6 to 50.3)", moved*1e6),
-	})
+	s.Warnings = append(s.Warnings, workloads.Warning{Code: "timer_check", Text: text})
 }

@@ -2,6 +2,7 @@ package op
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -44,18 +45,18 @@ func TestCases(t *testing.T) {
 }
 
 func TestOps(t *testing.T) {
-	// 3 posts x (2 warm-up + 2) rounds = 12; 2 + 5 completions = 7; 7 + 2 echoes = 9; 2 barriers.
+	// 3 posts x (2 warm-up + 2) rounds = 12; 2 + 5 completions = 7; 7 + 2 x 2 echoes = 11; 2 barriers.
 	for _, c := range []struct {
 		op, size string
 		rank     int
 		want     map[backends.Op]uint64
 		payload  uint64
 	}{
-		{"put", "8", 0, map[backends.Op]uint64{backends.OpSignal: 2, backends.OpPut: 19, backends.OpNotifyWord: 9}, 30 * 8},
-		{"put", "8", 1, map[backends.Op]uint64{backends.OpSignal: 2, backends.OpNotifyWord: 9}, 11 * 8},
-		{"put", "64", 0, map[backends.Op]uint64{backends.OpSignal: 2, backends.OpPut: 19, backends.OpNotify: 9}, 16 + 28*64},
-		{"put_signal", "64", 0, map[backends.Op]uint64{backends.OpSignal: 2, backends.OpPutSignal: 28}, 16 + 28*64},
-		{"put_signal", "64", 1, map[backends.Op]uint64{backends.OpSignal: 2, backends.OpPutSignal: 9}, 16 + 9*64},
+		{"put", "8", 0, map[backends.Op]uint64{backends.OpSignal: 2, backends.OpPut: 19, backends.OpNotifyWord: 11}, 32 * 8},
+		{"put", "8", 1, map[backends.Op]uint64{backends.OpSignal: 2, backends.OpNotifyWord: 11}, 13 * 8},
+		{"put", "64", 0, map[backends.Op]uint64{backends.OpSignal: 2, backends.OpPut: 19, backends.OpNotify: 11}, 16 + 30*64},
+		{"put_signal", "64", 0, map[backends.Op]uint64{backends.OpSignal: 2, backends.OpPutSignal: 30}, 16 + 30*64},
+		{"put_signal", "64", 1, map[backends.Op]uint64{backends.OpSignal: 2, backends.OpPutSignal: 11}, 16 + 11*64},
 		{"atomic", "8", 0, map[backends.Op]uint64{backends.OpSignal: 14, backends.OpFetchAdd: 7}, 21 * 8},
 		{"read", "64", 0, map[backends.Op]uint64{backends.OpSignal: 2, backends.OpGet: 19}, 16 + 19*64},
 		{"read", "64", 1, map[backends.Op]uint64{backends.OpSignal: 2}, 16},
@@ -147,7 +148,7 @@ func TestSummarize(t *testing.T) {
 			{Name: "issue", Unit: "ns", Values: []float64{100, 300}},
 			{Name: "completion", Unit: "ns", Values: []float64{1000, 2000, 3000, 4000, 5000}},
 			{Name: "rtt", Unit: "ns", Values: []float64{7000, 6000, 6000, 6000, 6000}},
-			{Name: "rtt_delayed", Unit: "ns", Values: []float64{delayed, delayed}},
+			{Name: "rtt_check", Unit: "ns", Values: []float64{6000, delayed, 6000 + checkStep, delayed + checkStep}},
 			{Name: "clock_hz", Unit: "1", Values: hz},
 		}
 		s, err := job.Summarize(results)
@@ -188,6 +189,55 @@ func TestSummarize(t *testing.T) {
 		if len(s.Warnings) != 1 || s.Warnings[0].Code != c.code {
 			t.Errorf("delayed %g hz %v: warnings %v, expected %s", c.delayed, c.hz, s.Warnings, c.code)
 		}
+	}
+}
+
+// A round trip is seen by polls: what the timer check says must not depend on how far they lie apart, nor on where
+// between two of them an answer falls, and it must see a timer that is wrong.
+func TestTimerCheck(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	// One run's samples, ns: the delay that rank 1 really makes, and the round trip, to the next poll.
+	samples := func(j *job, poll, trip float64, delay func(ns float64) float64) []float64 {
+		var list []float64
+		for _, d := range j.delays() {
+			at := trip + 100*random.Float64() + delay(float64(d))
+			list = append(list, poll*math.Ceil(at/poll)*1e-9)
+		}
+		return list
+	}
+	check := func(n string, poll, trip float64, delay func(ns float64) float64) (workloads.Summary, string) {
+		j := worktest.Prepare(t, Workload{}, 2, "op", "put", "timer_check", n).(*job)
+		s := workloads.Summary{Facts: map[string]any{}}
+		j.checkTimer(&s, samples(j, poll, trip, delay))
+		if len(s.Warnings) == 0 {
+			return s, ""
+		}
+		return s, s.Warnings[0].Text
+	}
+	delays := map[string]struct {
+		delay func(ns float64) float64
+		right bool
+	}{
+		"right":                    {func(ns float64) float64 { return ns }, true},
+		"0.5 % fast":               {func(ns float64) float64 { return ns * 0.995 }, true},
+		"3 % slow":                 {func(ns float64) float64 { return ns * 1.03 }, false},
+		"3 % fast":                 {func(ns float64) float64 { return ns * 0.97 }, false},
+		"1.2 us more where it can": {func(ns float64) float64 { return ns + 1200*math.Trunc(ns/50000) }, false},
+		"1.2 us less where it can": {func(ns float64) float64 { return ns - 1200*math.Trunc(ns/50000) }, false},
+		"none":                     {func(ns float64) float64 { return 0 }, false},
+		"any up to twice":          {func(ns float64) float64 { return ns * 2 * random.Float64() }, false},
+	}
+	for name, d := range delays {
+		for poll := 50.0; poll <= 1500; poll += 50 {
+			for trip := 5000.0; trip < 6000; trip += 130 {
+				if s, said := check("50", poll, trip, d.delay); (said == "") != d.right {
+					t.Fatalf("%s, a poll each %g ns, round trips of %g: %v, %q", name, poll, trip, s.Facts, said)
+				}
+			}
+		}
+	}
+	if s, said := check("50", 6000, 5000, delays["right"].delay); !strings.Contains(said, "vary too much") {
+		t.Errorf("a poll each 6 us: %v, %q", s.Facts, said)
 	}
 }
 
