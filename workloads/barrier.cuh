@@ -18,6 +18,35 @@
 
 namespace gic {
 
+// GridBarrier for many agents: on a GPU those of a block meet in hardware, and one thread of each block goes to the others
+// of the launch. A thousand warps that count one word up and then poll it are in each other's way, and in that of those
+// that still work. Called by every lane of every agent.
+//
+// Not to be used where an agent may leave the kernel without an error while others still meet.
+struct BlockBarrier {
+    GridBarrier grid;
+
+    GIC_DEVICE int wait(const Self &self, const Env &env) { return meet(&grid, self, env); }
+
+  private:
+#if defined(__CUDACC__)
+    static GIC_COLD int meet(GridBarrier *grid, Self self, Env env) {
+        __shared__ int status;
+        // A thread that has left the kernel is not waited for. Thread 0 is of the block's lowest agent (kernel.cuh);
+        // without it nobody goes to the other blocks.
+        const bool led = __syncthreads_or(threadIdx.x == 0);
+        if (threadIdx.x == 0) {
+            const uint32_t blocks = self.agents < gridDim.x ? self.agents : gridDim.x; // that have agents
+            status = grid->wait(Self{self.agent, blocks, 0, 1}, env);
+        }
+        __syncthreads();
+        return led ? status : (int)ERR_CANCELED;
+    }
+#else
+    static int meet(GridBarrier *grid, const Self &self, const Env &env) { return grid->wait(self, env); }
+#endif
+};
+
 class RankBarrier {
   public:
     // `words`: offset of nranks words, zero before the launch, the same on every rank.
@@ -37,8 +66,8 @@ class RankBarrier {
 
     // Called by every agent of the launch: all agents of all ranks have arrived. Puts of other agents than 0
     // are visible at their target only if those agents completed them before.
-    template <class H>
-    GIC_DEVICE int wait_all(const H &h, typename H::Agent &agent, const Self &self, GridBarrier *grid) {
+    template <class H, class Barrier>
+    GIC_DEVICE int wait_all(const H &h, typename H::Agent &agent, const Self &self, Barrier *grid) {
         GIC_TRY(grid->wait(self, h.env));
         if (self.agent == 0)
             GIC_TRY(wait(h, agent));

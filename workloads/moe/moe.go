@@ -29,7 +29,7 @@ func (Workload) Doc() string { return "dispatch and combine of a mixture of expe
 
 // Method says what is timed.
 func (Workload) Method() string {
-	return `Experts lie in blocks by rank. layout=expert sends one row per (token, expert); layout=rank one per (token, rank). Messages to one expert of one rank (layout=rank: to one rank) form a channel that one agent sends in order and ends with one strong signal, on every iteration, also when it is empty. What stays on its rank is copied locally.
+	return `Experts lie in blocks by rank. layout=expert sends one row per (token, expert); layout=rank one per (token, rank). Messages to one expert of one rank (layout=rank: to one rank) form a channel, which ends with one strong signal, on every iteration, also when it is empty. With more agents than channels to other ranks several send one (share): each completes its own rows, and the last one signals. What stays on its rank is copied locally, by all agents, as they all share the experts' products and the reduction.
 dispatch: on each rank from the first agent's first post until the last agent has seen the signals of all incoming channels; completion at the sender is not included. Then, outside the time, each expert multiplies its rows by a factor of its own; with layout=rank the products of one (token, rank) are summed with their gate weights there (fp32, rounded once to bf16).
 combine: from the first post of the rows back until the owner has reduced all its tokens (layout=expert: with the gate weights; fp32 in fixed order, rounded once to bf16). reduce: that reduction alone, contained in combine.
 All times are by globaltimer on each rank, per iteration; the sample is the largest over the ranks. Both halves start behind a barrier of all ranks, outside the time. Warm-up iterations are dropped. Rows are bf16; the received rows, the rows sent back and the result are checked byte by byte, the result also against a float64 reference, within the bound that bf16 rounding implies.
@@ -51,6 +51,7 @@ func (Workload) Axes() []workloads.Axis {
 		key("routing", "uniform", "", routing.Specs),
 		key("masked", "0", "", "fraction of the entries struck out, 0 to 1"),
 		key("threads", "1", "1..65536", "device threads of a rank"),
+		key("share", "0", "0..4096", "agents that send one channel; 0: as many as there are for each, at least one"),
 		key("iterations", "20", "1..100000", "timed iterations"),
 		key("warmup", "3", "0..100000", "iterations before, dropped"),
 	}
@@ -60,14 +61,15 @@ func (Workload) Axes() []workloads.Axis {
 const maxEntries = 1 << 24
 
 type job struct {
-	ranks                       int
-	seed                        uint64
-	point                       workloads.Point
-	shape                       shape
-	tokens                      int
-	byRank                      bool
-	threads, iterations, warmup int
-	masked                      float64
+	ranks              int
+	seed               uint64
+	point              workloads.Point
+	shape              shape
+	tokens             int
+	byRank             bool
+	threads, share     int
+	iterations, warmup int
+	masked             float64
 
 	table *routing.Table
 	plan  *plan
@@ -131,6 +133,7 @@ func (j *job) parse() error {
 		{"topk", 0, 64, &topk},
 		{"tokens", 1, 65536, &j.tokens},
 		{"threads", 1, 65536, &j.threads},
+		{"share", 0, 4096, &j.share},
 		{"iterations", 1, 1e5, &j.iterations},
 		{"warmup", 0, 1e5, &j.warmup},
 	} {

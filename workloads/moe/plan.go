@@ -251,8 +251,9 @@ func (t *tables) sums(name string, sums [][]term) {
 	*t = append(*t, backends.Blob{Name: name + ".terms", Data: data})
 }
 
-// exchange is the device half's Exchange: channels of 4 words, moves of 2, and the words to wait for.
-type exchange struct{ channels, moves, waits []uint64 }
+// exchange is the device half's Exchange: channels of 4 words, their moves of 2, the moves within the rank, and the words
+// to wait for.
+type exchange struct{ channels, moves, local, waits []uint64 }
 
 func (e *exchange) channel(peer int, sig uint64, n int, move func(i int) (src, dst uint64)) {
 	e.channels = append(e.channels, uint64(peer), uint64(len(e.moves)/2), uint64(n), sig)
@@ -262,9 +263,17 @@ func (e *exchange) channel(peer int, sig uint64, n int, move func(i int) (src, d
 	}
 }
 
+func (e *exchange) stay(n int, move func(i int) (src, dst uint64)) {
+	for i := range n {
+		src, dst := move(i)
+		e.local = append(e.local, src, dst)
+	}
+}
+
 func (t *tables) exchange(name string, e exchange) {
 	t.words(name+".channels", e.channels...)
 	t.words(name+".moves", e.moves...)
+	t.words(name+".local", e.local...)
 	t.words(name+".waits", e.waits...)
 }
 
@@ -294,17 +303,18 @@ func (j *job) exchanges(rank int) (dispatch, combine exchange) {
 		peer := (rank + i) % j.ranks
 		for c := range p.channels {
 			out, first := p.rows[peer][c][rank], p.first[peer][c][rank]
-			dispatch.channel(peer, j.dispatched.At(c*j.ranks+rank), len(out), func(i int) (uint64, uint64) {
-				return j.x.At(out[i].token), j.recv.At(first + i)
-			})
+			there := func(i int) (uint64, uint64) { return j.x.At(out[i].token), j.recv.At(first + i) }
 			back, from := p.rows[rank][c][peer], p.first[rank][c][peer]
-			combine.channel(peer, j.combined.At(rank*p.channels+c), len(back), func(i int) (uint64, uint64) {
-				return j.y.At(from + i), j.back.At(back[i].back)
-			})
-			if peer != rank {
-				dispatch.waits = append(dispatch.waits, j.dispatched.At(c*j.ranks+peer))
-				combine.waits = append(combine.waits, j.combined.At(peer*p.channels+c))
+			home := func(i int) (uint64, uint64) { return j.y.At(from + i), j.back.At(back[i].back) }
+			if peer == rank {
+				dispatch.stay(len(out), there)
+				combine.stay(len(back), home)
+				continue
 			}
+			dispatch.channel(peer, j.dispatched.At(c*j.ranks+rank), len(out), there)
+			combine.channel(peer, j.combined.At(rank*p.channels+c), len(back), home)
+			dispatch.waits = append(dispatch.waits, j.dispatched.At(c*j.ranks+peer))
+			combine.waits = append(combine.waits, j.combined.At(peer*p.channels+c))
 		}
 	}
 	return dispatch, combine
@@ -314,7 +324,7 @@ func (j *job) exchanges(rank int) (dispatch, combine exchange) {
 func (j *job) Run(rank int) (backends.Run, error) {
 	args := j.point.Args(j.seed)
 	for key, v := range map[string]uint64{
-		"hidden": uint64(j.shape.hidden), "threads": uint64(j.threads),
+		"hidden": uint64(j.shape.hidden), "threads": uint64(j.threads), "share": uint64(j.share),
 		"iterations": uint64(j.iterations), "warmup": uint64(j.warmup), "barrier": j.barrier.Offset,
 		"expert.in": j.recv.Offset, "expert.out": j.y.Offset, "reduce.in": j.back.Offset, "reduce.out": j.out.Offset,
 	} {

@@ -200,10 +200,12 @@ func (j *job) Simulate(windows []workloads.Memory) ([]workloads.RankResult, erro
 					return err
 				}
 			}
-			if peer == rank {
-				continue
-			}
 			if err := windows[peer].Write(sig, rounds); err != nil {
+				return err
+			}
+		}
+		for i := 0; i < len(e.local); i += 2 {
+			if err := window.Copy(windows[rank], e.local[i+1], windows[rank], e.local[i], j.x.Size); err != nil {
 				return err
 			}
 		}
