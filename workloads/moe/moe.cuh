@@ -78,15 +78,15 @@ struct moe_workload {
         uint64_t offset, bytes;
     };
 
-    enum Half { DISPATCH, COMBINE, HALVES };
+    enum Leg { DISPATCH, COMBINE, LEGS };
     enum Span { DISPATCHED, COMBINED, REDUCED, SPANS };
 
     struct Params {
         uint32_t hidden, iterations, warmup, agents;
         uint32_t share; // agents of a channel; 0: as many as there are for each
         uint64_t barrier;
-        Exchange exchange[HALVES];
-        Sums sums[HALVES]; // the experts' rows, the tokens' rows
+        Exchange exchange[LEGS];
+        Sums sums[LEGS]; // the experts' rows, the tokens' rows
         const Range *targets;
         uint32_t target_count;
         gic::BlockBarrier *grid;
@@ -132,24 +132,24 @@ struct moe_workload {
         const uint32_t rounds = p.warmup + p.iterations;
         gic::stamp(self, &p.launch->begin);
         GIC_ROLLED
-        for (uint32_t i = 0; i < 2 * rounds; i++) { // both halves are the same code
-            const uint32_t round = i / 2, half = i % 2;
+        for (uint32_t i = 0; i < 2 * rounds; i++) { // dispatch and combine are the same code
+            const uint32_t round = i / 2, leg = i % 2;
             const uint64_t at =
                 round < p.warmup ? UINT64_MAX : (uint64_t)(round - p.warmup) * p.agents + self.agent;
-            if (half == DISPATCH && round + 1 == rounds) { // so that what is checked afterwards came now
+            if (leg == DISPATCH && round + 1 == rounds) { // so that what is checked afterwards came now
                 GIC_TRY(p.grid->wait(self, h.env));        // all agents have reduced
                 for (uint32_t t = 0; t < p.target_count; t++)
                     gic::refill(h, self, p.targets[t].offset, p.targets[t].bytes);
             }
             GIC_TRY(barrier.wait_all(h, agent, self, p.grid));
             const uint64_t begin = gic::globaltimer();
-            GIC_TRY(exchange(h, agent, self, p, p.exchange[half], round + 1));
-            if (half == DISPATCH)
+            GIC_TRY(exchange(h, agent, self, p, p.exchange[leg], round + 1));
+            if (leg == DISPATCH)
                 record(self, p.spans[DISPATCHED], at, begin);
             GIC_TRY(p.grid->wait(self, h.env)); // every agent's incoming rows are here
             const uint64_t arrived = gic::globaltimer();
-            weigh(h, self, p.hidden, p.sums[half]);
-            if (half == DISPATCH)
+            weigh(h, self, p.hidden, p.sums[leg]);
+            if (leg == DISPATCH)
                 continue;
             record(self, p.spans[REDUCED], at, arrived);
             record(self, p.spans[COMBINED], at, begin);
