@@ -137,7 +137,7 @@ struct moe_workload {
             const uint64_t at =
                 round < p.warmup ? UINT64_MAX : (uint64_t)(round - p.warmup) * p.agents + self.agent;
             if (leg == DISPATCH && round + 1 == rounds) { // so that what is checked afterwards came now
-                GIC_TRY(p.grid->wait(self, h.env));        // all agents have reduced
+                GIC_TRY(p.grid->wait(self, h.env));       // all agents have reduced
                 for (uint32_t t = 0; t < p.target_count; t++)
                     gic::refill(h, self, p.targets[t].offset, p.targets[t].bytes);
             }
