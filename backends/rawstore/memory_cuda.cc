@@ -274,7 +274,7 @@ int DeviceMemory::ceiling(uint32_t peer, uint64_t bytes, rawstore_ceiling *c) {
 // By the next rank's link; where the others are of another kind the word says so.
 void DeviceMemory::facts(gic::Facts &f) const {
     f.set("window", "CUDA IPC");
-    f.set("copy", "cudaMemcpyAsync");
+    f.set("copy_engine", "cudaMemcpyAsync");
     if (ranks_.nranks < 2)
         return;
     const Link &l = links_[(ranks_.rank + 1) % ranks_.nranks];

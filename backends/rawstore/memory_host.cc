@@ -65,7 +65,7 @@ class HostMemory final : public rawstore_memory {
     void facts(gic::Facts &f) const override {
         f.set("link", "host shared memory");
         f.set("window", "shm");
-        f.set("copy", "memcpy");
+        f.set("copy_engine", "memcpy");
     }
 
   private:

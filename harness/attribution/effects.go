@@ -68,6 +68,11 @@ func (r *Run) termOfOwn(w *Row, key string) Name {
 	if v := w.Config("scope"); key == "backend.scope" && (v == "qp" || v == "peer" || v == "all" || strings.HasPrefix(v, "qp-")) {
 		return CompletionScope // others call the caller's scope so
 	}
+	if own, ok := strings.CutPrefix(key, "backend."); ok {
+		if n := termOfKey(w.Backend(), own); n != "" {
+			return n
+		}
+	}
 	for _, l := range r.libraries {
 		if l.Terms != nil && l.Matches(w) {
 			if own, ok := strings.CutPrefix(key, "backend."); ok {

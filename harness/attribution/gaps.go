@@ -52,8 +52,8 @@ func (p Pose) matches(w *Row) bool {
 	return true
 }
 
-// Floors are the backends that stand for a mechanism.
-var Floors = []string{"minigda", "miniproxy"}
+// Floors are the backends that stand for a mechanism: the GPU posts, a CPU proxy posts, or no NIC takes part.
+var Floors = []string{"minigda", "miniproxy", "rawstore"}
 
 // Unsplit is a library row that has nothing to be measured against.
 type Unsplit struct {

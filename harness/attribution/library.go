@@ -32,10 +32,13 @@ type Library struct {
 	Remainder []Remark `yaml:"remainder"`
 }
 
-// Match says which rows are the library's: a key that the row has must have one of the values.
+// Match says which rows are the library's: a key that the row has, or that it says was created, must have one of the
+// values.
 type Match struct {
 	Backend string              `yaml:"backend"`
 	Config  map[string][]string `yaml:"config"`
+	// Given are those of the keys that a row must have.
+	Given []string `yaml:"given"`
 }
 
 // Choice is a setting of the floor that does what the library does.
@@ -124,8 +127,8 @@ func (l *Library) check() error {
 	switch {
 	case l.Name == "" || l.Title == "" || l.Match.Backend == "":
 		return fmt.Errorf("name %q, title %q and match.backend %q must be given", l.Name, l.Title, l.Match.Backend)
-	case l.Floor != "minigda" && l.Floor != "miniproxy":
-		return fmt.Errorf("floor %q is not minigda or miniproxy", l.Floor)
+	case !slices.Contains(Floors, l.Floor):
+		return fmt.Errorf("floor %q is not one of %s", l.Floor, strings.Join(Floors, ", "))
 	}
 	for _, c := range l.Choices {
 		if termOfKey(l.Floor, c.Key) == "" {
@@ -133,6 +136,11 @@ func (l *Library) check() error {
 		}
 		if c.Value == "" && c.From == "" || len(c.Source) == 0 {
 			return fmt.Errorf("choice of %s: value %q or from, and source, must be given", c.Key, c.Value)
+		}
+	}
+	for _, k := range l.Match.Given {
+		if l.Match.Config[k] == nil {
+			return fmt.Errorf("match.given %q has no values in match.config", k)
 		}
 	}
 	for k, n := range l.Terms {
@@ -171,7 +179,7 @@ func (l *Library) Matches(w *Row) bool {
 		return false
 	}
 	for k, allowed := range l.Match.Config {
-		if v := w.Config(k); v != "" && !slices.Contains(allowed, v) {
+		if v := w.setting(k); v == "" && slices.Contains(l.Match.Given, k) || v != "" && !slices.Contains(allowed, v) {
 			return false
 		}
 	}

@@ -203,6 +203,9 @@ func (w *Row) Config(key string) string {
 	if v != "auto" {
 		return v
 	}
+	if key == "copy" && c.Backend == "rawstore" {
+		return w.copied()
+	}
 	if created, ok := c.Created[key]; ok && created != "auto" {
 		return created
 	}
@@ -210,6 +213,21 @@ func (w *Row) Config(key string) string {
 		return w.inline()
 	}
 	return v
+}
+
+// copied resolves rawstore's copy=auto by the size of the message: bulk copies from bulk_from bytes on, on a GPU.
+func (w *Row) copied() string {
+	size, err := workloads.Point(w.First().Axes).Int("size")
+	from, err2 := strconv.Atoi(w.Config("bulk_from"))
+	switch {
+	case w.First().Device == "host":
+		return "store"
+	case err != nil || err2 != nil:
+		return "auto"
+	case size >= from:
+		return "bulk"
+	}
+	return "store"
 }
 
 // inline resolves inline=auto by the size of the message.

@@ -17,6 +17,7 @@ const (
 	QueueSharing     Name = "queue-sharing"
 	QueueManagement  Name = "queue-management"
 	Placement        Name = "placement"
+	PayloadMovement  Name = "payload-movement"
 	SignalProtocol   Name = "signal-protocol"
 	DoorbellPath     Name = "doorbell-path"
 	ProxyHandoff     Name = "proxy-handoff"
@@ -79,10 +80,10 @@ var terms = []Term{
 	{
 		Name: Ordering, Title: "ordering",
 		Definition: "What makes the work request visible to the NIC before the doorbell that announces it: fences and releases between WQE, " +
-			"doorbell record and doorbell, by their scope and number.",
+			"doorbell record and doorbell, by their scope and number. Without a NIC: what puts the flag behind its payload.",
 		Measured: "Two rows that differ in the order alone, in issue time. A library's own order is taken from its source; where the " +
 			"library can be run with another order, that difference is shown beside the floor's.",
-		Floor: []Key{{"minigda", "order"}},
+		Floor: []Key{{"minigda", "order"}, {"rawstore", "order"}},
 		NotClaimed: "With device=host: release ordering is free on x86. From order=none: that row is unsafe and only bounds the term. In " +
 			"completion times of a software NIC, which is another observer than a NIC on PCIe.",
 	},
@@ -126,6 +127,15 @@ var terms = []Term{
 			"thread and not PCIe transactions.",
 	},
 	{
+		Name: PayloadMovement, Title: "payload movement",
+		Definition: "Who moves the payload where GPUs load and store at each other: one lane, the lanes of a warp or a block, or bulk copies " +
+			"through shared memory.",
+		Measured: "Rows of the floor without a NIC that differ in the copy or in the acting group alone, per size.",
+		Floor:    []Key{{"rawstore", "copy"}, {"rawstore", "scope"}},
+		NotClaimed: "Where a NIC moves the payload. Between rows whose groups have unequal numbers of lanes in all, where the number of lanes is " +
+			"compared.",
+	},
+	{
 		Name: DoorbellPath, Title: "doorbell path",
 		Definition: "Who rings: the GPU with a store to the NIC's register, or a host thread that forwards the doorbell of a GPU-built work " +
 			"request. Also how often it rings for one post.",
@@ -149,7 +159,8 @@ var terms = []Term{
 		Definition: "How the receiver learns that data has arrived: a polled data word, a second write, an atomic to a counter behind the " +
 			"data, and what the receiver does to see the payload afterwards.",
 		Measured:  "Rows of op=put, op=put_signal and op=atomic of one stack, and the WQEs per operation that the NIC counted.",
-		FloorNote: "none: the workload asks for put, put_signal or atomic, and each stack's adapter says what its own call becomes",
+		Floor:     []Key{{"rawstore", "wait"}},
+		FloorNote: "over a NIC none: the workload asks for put, put_signal or atomic, and each stack's adapter says what its own call becomes",
 		NotClaimed: "From round trips across stacks as a difference of links: each uses its own cheapest notification, so that they compare " +
 			"protocols.",
 	},

@@ -68,7 +68,7 @@ func TestAttributeRefuses(t *testing.T) {
 		{"pose", []string{paperDir, "--as", "minigda"}, []string{"minigda", "KEY=VALUE"}},
 		{"pose of no floor", []string{paperDir, "--as", "nvshmem:api=public"}, []string{"nvshmem", "minigda, miniproxy"}},
 		{"pose of no row", []string{paperDir, "--as", "minigda:order=soon"}, []string{"order=soon", "no row"}},
-		{"library", []string{paperDir, "--library", bad}, []string{"bad.yaml", `"nvshmem"`, "minigda or miniproxy"}},
+		{"library", []string{paperDir, "--library", bad}, []string{"bad.yaml", `"nvshmem"`, "minigda, miniproxy, rawstore"}},
 		{"no library", []string{paperDir, "--library", filepath.Join(empty, "none.yaml")}, []string{"none.yaml"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
