@@ -1,6 +1,7 @@
 package backendtest
 
 import (
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -119,6 +120,37 @@ func TestNCCLGIN(t *testing.T) {
 	target.Config = map[string]string{"path": "auto", "fault": "none"}
 	target.Workloads = append(slices.Clone(works), caller.Workload{})
 	TestBackend(t, target)
+}
+
+// As for NVSHMEM; NCCL's device code, which waits for ever behind an error, is seen to its end: at its own depth it waits for
+// a slot there, with a deep queue for its flush.
+func TestNCCLGINFault(t *testing.T) {
+	if device() == "host" {
+		t.Skip("needs a GPU: set GIC_TEST_DEVICE=cuda:N")
+	}
+	target := softTarget(t, "ncclgin", nil)
+	serveIfRank(t, target)
+	configs := []map[string]string{{"path": "gdaki", "depth": "128"}, {"path": "gdaki", "depth": "32768"},
+		{"path": "gdaki", "completion": "counter"}, {"path": "proxy"}}
+	if target.NICConfig["engine"] == "gpu" {
+		configs = configs[:3] // NCCL's thread reaches no queue of the GPU's
+	}
+	for _, config := range configs {
+		t.Run(strings.Join(slices.Sorted(maps.Values(config)), " "), func(t *testing.T) {
+			target.Config = maps.Clone(config)
+			target.Config["fault"] = "withdraw"
+			found := strings.Join(find(t, target, func(tr *trial) {
+				if job, err := tr.job(op.Workload{}, base(op.Workload{}), 2); err != nil {
+					tr.errorf("%v", err)
+				} else if tr.open(2, nil) {
+					tr.check("op", job)
+				}
+			}), "\n")
+			if !strings.Contains(found, "syndrome 0x13") || strings.Contains(found, "did not end") || strings.Contains(found, "killed") {
+				t.Errorf("found\n%s\nwant an error CQE with syndrome 0x13 (remote access), and no kernel that had to be killed", found)
+			}
+		})
+	}
 }
 
 // The suite must see what is wrong with a backend: each fault of fake is found by the case that looks for it.
