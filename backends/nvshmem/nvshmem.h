@@ -27,11 +27,24 @@ const struct gic_key keys[] = {
     {"handler", "gpu", "gpu|host",
      "who stores to the doorbell of path=ibgda: the device thread, or the library's proxy thread for it "
      "(IBGDA_NIC_HANDLER)"},
-    {"rc", "2", "1..512", "RC queue pairs per PE (IBGDA_NUM_RC_PER_PE)"},
+    {"rc", "2", "0..512",
+     "RC queue pairs per PE (IBGDA_NUM_RC_PER_PE); 0: DC queue pairs, which go to every PE, carry "
+     "everything"},
     {"map", "cta", "cta|sm|warp", "which of them a thread posts to: by its block, multiprocessor or warp"},
+    {"dci", "1", "1..512", "DC queue pairs of a PE, with rc=0 (IBGDA_NUM_DCI)"},
+    {"shared_dci", "1", "1..512",
+     "of those the ones that thread blocks share; each of the others belongs to one block "
+     "(IBGDA_NUM_SHARED_DCI)"},
+    {"dci_map", "cta", "cta|sm|warp|dct",
+     "which of those a thread posts to: by its block, multiprocessor, warp or DCT (IBGDA_DCI_MAP_BY)"},
+    {"dct", "2", "1..64", "DCTs of a PE, with rc=0: what its peers' DC queue pairs address (IBGDA_NUM_DCT)"},
     {"batch", "32", "1..1024", "requests in a doorbell batch, rounded up to a power of two"},
     {"depth", "1024", "128..32768", "blocks per send queue, a power of two (QP_DEPTH)"},
-    {"heap", "256", "1..1024", "symmetric heap of each PE, MiB (SYMMETRIC_SIZE)"},
+    {"heap", "256", "1..8192", "symmetric heap of each PE, MiB (SYMMETRIC_SIZE)"},
+    {"vmm", "auto", "auto|off|on",
+     "a heap in GPU memory is one allocation, or pieces that the library maps as it grows "
+     "(DISABLE_CUDA_VMM); "
+     "auto: one over the software NIC, else as the library likes"},
     {"scope", "thread", "thread|warp|block",
      "who calls the library: a thread, or a warp or a block of 128 threads together"},
     {"level", "public", "public|inlined|internal",
