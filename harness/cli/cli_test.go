@@ -322,7 +322,7 @@ func TestBadInput(t *testing.T) {
 		{run("--timeout", "0s"), []string{"--timeout 0s", "more than 0"}},
 		{run("--device", "gpu"), []string{"--device gpu", "allowed: auto, host, cuda"}},
 		{run("--format", "xml"), []string{"--format xml", "allowed: table"}},
-		{run("--suite", "qick"), []string{`"qick"`, `did you mean "quick"?`, "known: quick, paper, paper-gpu, nvshmem, ncclgin, nvlink, moe, or a YAML file"}},
+		{run("--suite", "qick"), []string{`"qick"`, `did you mean "quick"?`, "known: quick, paper, paper-gpu, nvshmem, ncclgin, nvlink, nvlink-softnic, moe, or a YAML file"}},
 		{run("--suite", dir+"/nope.yaml"), []string{"/nope.yaml", "no such file", "known: quick"}},
 		{run("--suite", suite), []string{suite, `line 2: unknown field "block"`}},
 		{run("--suite", typo), []string{typo, `line 3: "op:size" at character 8`, "key=v|v"}},

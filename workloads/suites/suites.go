@@ -10,7 +10,7 @@ var files embed.FS
 
 // Names lists the suites, the default first.
 func Names() []string {
-	return []string{"quick", "paper", "paper-gpu", "nvshmem", "ncclgin", "nvlink", "moe"}
+	return []string{"quick", "paper", "paper-gpu", "nvshmem", "ncclgin", "nvlink", "nvlink-softnic", "moe"}
 }
 
 // Read gives the YAML of a suite.
