@@ -29,7 +29,7 @@ func (Workload) Doc() string { return "dispatch and combine of a mixture of expe
 
 // Method says what is timed.
 func (Workload) Method() string {
-	return `Experts lie in blocks by rank. layout=expert sends one row per (token, expert); layout=rank one per (token, rank). Messages to one expert of one rank (layout=rank: to one rank) form a channel, which ends with one strong signal, on every iteration, also when it is empty. With more agents than channels to other ranks several send one (share): each completes its own rows, and the last one signals. What stays on its rank is copied locally, by all agents, as they all share the experts' products and the reduction.
+	return `Experts lie in blocks by rank. layout=expert sends one row per (token, expert); layout=rank one per (token, rank). Messages to one expert of one rank (layout=rank: to one rank) form a channel, which ends with one strong signal, on every iteration, also when it is empty. One agent sends a channel in order, or several share it (share): each completes its own rows, and the last one signals. What stays on its rank is copied locally, by all agents, as they all share the experts' products and the reduction.
 dispatch: on each rank from the first agent's first post until the last agent has seen the signals of all incoming channels; completion at the sender is not included. Then, outside the time, each expert multiplies its rows by a factor of its own; with layout=rank the products of one (token, rank) are summed with their gate weights there (fp32, rounded once to bf16).
 combine: from the first post of the rows back until the owner has reduced all its tokens (layout=expert: with the gate weights; fp32 in fixed order, rounded once to bf16). reduce: that reduction alone, contained in combine.
 All times are by globaltimer on each rank, per iteration; the sample is the largest over the ranks. Both halves start behind a barrier of all ranks, outside the time. Warm-up iterations are dropped. Rows are bf16; the received rows, the rows sent back and the result are checked byte by byte, the result also against a float64 reference, within the bound that bf16 rounding implies.
@@ -51,7 +51,7 @@ func (Workload) Axes() []workloads.Axis {
 		key("routing", "uniform", "", routing.Specs),
 		key("masked", "0", "", "fraction of the entries struck out, 0 to 1"),
 		key("threads", "1", "1..65536", "device threads of a rank"),
-		key("share", "0", "0..4096", "agents that send one channel; 0: as many as there are for each, at least one"),
+		key("share", "1", "0..4096", "agents that send one channel, each completing what it put; 0: as many as there are for each, at least one"),
 		key("iterations", "20", "1..100000", "timed iterations"),
 		key("warmup", "3", "0..100000", "iterations before, dropped"),
 	}

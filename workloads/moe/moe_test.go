@@ -51,7 +51,7 @@ func TestCases(t *testing.T) {
 			small("layout", layout, "experts", "8", "topk", "3", "masked", "0.2", "threads", "2", "routing", "power:1.2")...), 4)
 	}
 	// More agents than channels: several share one, and some have no row of it.
-	worktest.Case(t, "expert_shared", worktest.Prepare(t, Workload{}, 2, small("threads", "12")...), 2)
+	worktest.Case(t, "expert_shared", worktest.Prepare(t, Workload{}, 2, small("threads", "12", "share", "0")...), 2)
 	worktest.Case(t, "rank_shared", worktest.Prepare(t, Workload{}, 2,
 		small("layout", "rank", "hidden", "264", "tokens", "2", "threads", "4", "share", "3")...), 2)
 	worktest.Case(t, "all_masked", worktest.Prepare(t, Workload{}, 2, small("masked", "1")...), 2)
