@@ -9,6 +9,12 @@
 #include "../barrier.cuh"
 
 struct stream_workload {
+    // What a post says: slot i of a thread's ring is at i * stride, a ring takes `ring` bytes.
+    struct Post {
+        uint64_t dst, src, stride, ring;
+        uint32_t bytes;
+    };
+
     struct Params {
         uint32_t sends, peer;                    // does this rank send, and to whom
         uint32_t bytes, messages, warmup, slots; // messages and slots per thread
@@ -18,6 +24,7 @@ struct stream_workload {
         gic::Interval *spans; // per agent
         gic::Interval *posts; // per agent: until its last post has returned
         gic::Loop *launch;
+        const Post *post;
     };
 
     static int parse(gic::Inputs &in, gic::Arena &mem, uint32_t nranks, Params *p) {
@@ -44,6 +51,8 @@ struct stream_workload {
         p->spans = mem.array<gic::Interval>(p->agents);
         p->posts = mem.array<gic::Interval>(p->agents);
         p->launch = mem.array<gic::Loop>(1);
+        const Post post{p->dst, p->src, p->stride, p->slots * p->stride, p->bytes};
+        p->post = mem.upload(&post, 1);
         return 0;
     }
 
@@ -85,15 +94,17 @@ struct stream_workload {
     template <class H>
     static GIC_DEVICE int send(const H &h, typename H::Agent &agent, const gic::Self &self, const Params &p,
                                uint32_t messages) {
-        const uint64_t first = (uint64_t)self.agent * h.lanes;
-        uint32_t ring = 0; // the slot; counted, since a division is a tenth of a short post
+        const Post what = *p.post; // from memory, once: a parameter would be loaded again for every message
+        const uint64_t first = (uint64_t)self.agent * h.lanes * what.ring;
+        const uint64_t dst = what.dst + first, src = what.src + first;
+        uint64_t slot = 0; // counted, since a division is a tenth of a short post
         GIC_ROLLED
         for (uint32_t j = 0; j < messages; j++) {
             GIC_TRY(agent.put_each(p.peer, h.lanes, [&](uint32_t i) {
-                const uint64_t at = ((first + i) * p.slots + ring) * p.stride;
-                return gic::Message{p.dst + at, p.src + at, p.bytes};
+                const uint64_t at = i * what.ring + slot;
+                return gic::Message{dst + at, src + at, what.bytes};
             }));
-            ring = ring + 1 == p.slots ? 0 : ring + 1;
+            slot = slot + what.stride == what.ring ? 0 : slot + what.stride;
         }
         return gic::OK;
     }
