@@ -16,6 +16,9 @@ import (
 // probeEnv turns TestPlaceholderProbe into the process that probes: "library device key=value".
 const probeEnv = "GIC_BACKENDTEST_PROBE"
 
+// openEnv: the probe may find nothing.
+const openEnv = "GIC_BACKENDTEST_OPEN"
+
 // TestPlaceholderProbe is the child of TestPlaceholders: what is installed is read from the environment, which the
 // loader looks at only when a process starts.
 func TestPlaceholderProbe(t *testing.T) {
@@ -46,6 +49,9 @@ func TestPlaceholderProbe(t *testing.T) {
 	}
 	probe := b.Probe(o)
 	_, open := b.Open(t.Context(), o)
+	if os.Getenv(openEnv) != "" && probe == nil {
+		probe = open // what is found out by loading alone
+	}
 	for call, err := range map[string]error{"probe": probe, "open": open} {
 		if !errors.Is(err, backends.ErrNotSupported) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want one line of ErrNotSupported", call, err)
@@ -116,6 +122,7 @@ func TestPlaceholders(t *testing.T) {
 		{"ncclgin", "cuda:0", gpu, "NCCL not found (libnccl.so.2): pip install"},
 		{"ncclgin", "cuda:0", append(gpu, "NCCL_HOME="+nccl("-DNCCL=22703")), "NCCL 2.27.3"},
 		{"ncclgin", "cuda:0", append(gpu, "NCCL_HOME="+nccl("-DNCCL=22808")), "is not accepted: want 2.28.9 (GIC_NCCL_FORCE=1 tries it)"},
+		{"ncclgin", "cuda:0", append(gpu, "NCCL_HOME="+nccl("-DNCCL=23007")), "NCCL 2.30.7 ("},
 		{"ncclgin", "cuda:0", append(gpu, "GIC_NCCL_FORCE=1", "NCCL_HOME="+nccl("-DNCCL=23007")), "has no device code"},
 		{"ncclgin", "cuda:0", append(gpu, "NCCL_HOME="+nccl("-DNCCL=22809")), "has no device code"},
 		{"deepep", "host", gpu, "deepep needs a CUDA device; device=host has none"},
@@ -141,19 +148,52 @@ func TestPlaceholders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command(os.Args[0], "-test.run", "^TestPlaceholderProbe$", "-test.v")
-		// Nothing of this machine's own installations: they must not decide the test.
-		cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + empty, "LD_LIBRARY_PATH=" + empty,
-			probeEnv + "=" + lib + " " + c.device + " " + config}, c.env...)
-		out, err := cmd.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "reason: ") {
-			t.Errorf("%s device=%s: %v\n%s", c.name, c.device, err, out)
-			continue
-		}
-		_, reason, _ := strings.Cut(string(out), "reason: ")
-		reason, _, _ = strings.Cut(reason, "\n")
-		if !strings.Contains(reason, c.want) {
+		if reason := refusal(t, lib+" "+c.device+" "+config, empty, c.env); !strings.Contains(reason, c.want) {
 			t.Errorf("%s device=%s with %v: %q, want %q", c.name, c.device, c.env, reason, c.want)
+		}
+	}
+}
+
+// refusal is what a child says that probes `what`, with nothing of this machine's own installations: they must not decide
+// the test.
+func refusal(t *testing.T, what, empty string, env []string) string {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestPlaceholderProbe$", "-test.v")
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + empty, "LD_LIBRARY_PATH=" + empty, probeEnv + "=" + what}, env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "reason: ") {
+		t.Errorf("%s with %v: %v\n%s", what, env, err, out)
+		return ""
+	}
+	_, reason, _ := strings.Cut(string(out), "reason: ")
+	reason, _, _ = strings.Cut(reason, "\n")
+	return reason
+}
+
+// NCCL's device code reads what its library writes, so the two must be of one release, and no force helps: whoever opens is
+// told in one line, before anything of the other half runs.
+func TestNCCLHeaders(t *testing.T) {
+	if os.Getenv(probeEnv) != "" {
+		t.Skip("the parent of TestPlaceholderProbe")
+	}
+	dir := t.TempDir()
+	built, err := os.ReadFile(Built(t, "libncclgin.so"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lib := filepath.Join(dir, "libncclgin.so")
+	if err := os.WriteFile(lib, built, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(Compile(t, "testdata/fakehalf.c", "-DHEADERS=22809"), filepath.Join(dir, "gic_ncclgin.so")); err != nil {
+		t.Fatal(err)
+	}
+	reason := refusal(t, lib+" cuda:0 ", t.TempDir(), []string{openEnv + "=1", "GIC_NCCL_FORCE=1", "GIC_FAKE_CUDA_DEVICES=1",
+		"LD_LIBRARY_PATH=" + install(t, "testdata/fakecuda.c", "libcuda.so.1"),
+		"NCCL_HOME=" + install(t, "testdata/fakelib.c", "libnccl.so.2", "-DNCCL=23007")})
+	for _, want := range []string{"NCCL 2.30.7 (", "compiled with the headers of 2.28.9", "make NCCL_HOME="} {
+		if !strings.Contains(reason, want) {
+			t.Errorf("%q, want %q", reason, want)
 		}
 	}
 }
