@@ -328,7 +328,7 @@ int lay_out(gda_fabric *f, uint32_t sq_depth, uint32_t cq_depth) {
         qp.depth = sq_depth;
         qp.cq_depth = cqes;
         qp.collapsed = cq_depth == 0;
-        qp.peer = (uint32_t)(i / f->qps_per_peer);
+        qp.peer = f->qps_per_peer ? (uint32_t)(i / f->qps_per_peer) : gda_any_peer;
     }
     return 0;
 }
@@ -352,26 +352,44 @@ int create_qp(gda_fabric *f, gda_qp *qp) {
     return 0;
 }
 
-} // namespace
-
-int gda_fabric_connect(struct gda_fabric *f, uint32_t per_peer, uint32_t sq_depth, uint32_t cq_depth) {
+// `per_peer` 0: `n` that go to no one rank.
+int create_qps(gda_fabric *f, size_t n, uint32_t per_peer, uint32_t sq_depth, uint32_t cq_depth) {
     if (!power_of_two(sq_depth) || sq_depth < 64 || sq_depth > 32768)
         return gic::fail(-EINVAL, "send queue depth %u: want a power of two in 64..32768", sq_depth);
     if (cq_depth && !power_of_two(cq_depth))
         return gic::fail(-EINVAL, "CQ depth %u: want a power of two", cq_depth);
-    if (per_peer == 0 || !f->qps.empty())
-        return gic::fail(-EINVAL, "%u QPs per peer: want at least 1, once", per_peer);
-    const size_t n = (size_t)f->nranks * per_peer;
+    if (n == 0 || !f->qps.empty())
+        return gic::fail(-EINVAL, "%zu QPs: want at least 1, once", n);
     f->qps_per_peer = per_peer;
     f->qps.resize(n);
     if (int rc = lay_out(f, sq_depth, cq_depth))
         return rc;
-    std::vector<uint32_t> mine(n), all(n * f->nranks);
-    for (size_t i = 0; i < n; i++) {
-        if (int rc = create_qp(f, &f->qps[i]))
+    for (gda_qp &qp : f->qps)
+        if (int rc = create_qp(f, &qp))
             return rc;
+    return 0;
+}
+
+} // namespace
+
+int gda_fabric_connect_dc(struct gda_fabric *f, uint32_t count, uint32_t sq_depth, uint32_t cq_depth) {
+    if (int rc = create_qps(f, count, 0, sq_depth, cq_depth))
+        return rc;
+    if (int rc = comm_barrier(f, "make their NICs"))
+        return rc;
+    for (const gda_qp &qp : f->qps)
+        if (int rc = softnic_qp_connect_dc(f->nic, qp.qpn))
+            return gic::fail(rc, "make QP %u a DC initiator: %s", qp.qpn, softnic_error());
+    return comm_barrier(f, "connect");
+}
+
+int gda_fabric_connect(struct gda_fabric *f, uint32_t per_peer, uint32_t sq_depth, uint32_t cq_depth) {
+    const size_t n = (size_t)f->nranks * per_peer;
+    if (int rc = create_qps(f, n, per_peer, sq_depth, cq_depth))
+        return rc;
+    std::vector<uint32_t> mine(n), all(n * f->nranks);
+    for (size_t i = 0; i < n; i++)
         mine[i] = f->qps[i].qpn;
-    }
     if (int rc = ranks(f).gather(mine.data(), all.data(), n * sizeof(uint32_t), "QP numbers"))
         return rc;
     for (size_t i = 0; i < n; i++) {
@@ -534,6 +552,12 @@ int gda_fabric_reset(struct gda_fabric *f) {
     return rc;
 }
 
+std::string gda_qp_name(const struct gda_qp &qp) {
+    const std::string number = std::to_string(qp.qpn);
+    return qp.peer == gda_any_peer ? "DC QP " + number
+                                   : "QP " + number + " to rank " + std::to_string(qp.peer);
+}
+
 int gda_fabric_error(const struct gda_fabric *f) {
     if (f->qps.empty())
         return 0;
@@ -552,8 +576,8 @@ int gda_fabric_error(const struct gda_fabric *f) {
             continue;
         // A collapsed CQE may already show the flush of what came behind; the cause is gone then.
         const gda_qp &qp = f->qps[i / depth];
-        return gic::fail(-EIO, "error CQE on QP %u to rank %u: syndrome 0x%02x (vendor 0x%02x), WQE index %u",
-                         qp.qpn, qp.peer, e->syndrome, e->vendor_syndrome, mlx5_be16(e->wqe_counter));
+        return gic::fail(-EIO, "error CQE on %s: syndrome 0x%02x (vendor 0x%02x), WQE index %u",
+                         gda_qp_name(qp).c_str(), e->syndrome, e->vendor_syndrome, mlx5_be16(e->wqe_counter));
     }
     return 0;
 }

@@ -24,6 +24,8 @@ struct gda_peer {
     uint32_t rkey;
 };
 
+constexpr uint32_t gda_any_peer = UINT32_MAX;
+
 // One connected queue pair and its completion queue; memory owned by the fabric, zeroed, never moved.
 struct gda_qp {
     uint8_t *sq;          // depth blocks of 64 bytes
@@ -34,9 +36,10 @@ struct gda_qp {
     uint32_t depth;       // power of two
     uint32_t cq_depth;    // power of two
     uint32_t qpn, cqn;
-    uint32_t peer;
+    uint32_t peer; // gda_any_peer: a DC initiator
     bool collapsed;
 };
+std::string gda_qp_name(const struct gda_qp &qp); // for messages
 
 // Where the fabric puts what the NIC and device threads share, and who serves it: keys of --nic soft.
 struct gda_places {
@@ -68,7 +71,7 @@ struct gda_fabric {
     uint32_t window_key;                // lkey and rkey, host byte order
     std::vector<struct gda_peer> peers; // by rank, this one included
 
-    uint32_t qps_per_peer;
+    uint32_t qps_per_peer;          // 0: DC initiators
     std::vector<struct gda_qp> qps; // [peer * qps_per_peer + i]
 
     struct gda_places places;
@@ -107,6 +110,10 @@ void gda_fabric_close(struct gda_fabric *fabric);
 // `sq_depth` blocks each (power of two, 64..32768). `cq_depth` 0 makes a collapsed CQ of one CQE, otherwise a
 // ring of that many (power of two). Once per fabric.
 int gda_fabric_connect(struct gda_fabric *fabric, uint32_t per_peer, uint32_t sq_depth, uint32_t cq_depth);
+
+// Collective, in its place: `count` DC initiators, which go to any rank. A post names the rank's DCT; who posts makes those
+// (softnic_dct_create) and exchanges them.
+int gda_fabric_connect_dc(struct gda_fabric *fabric, uint32_t count, uint32_t sq_depth, uint32_t cq_depth);
 
 // Collective: as gic_backend.window.
 int gda_fabric_window(struct gda_fabric *fabric, uint64_t bytes);

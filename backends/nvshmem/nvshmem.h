@@ -94,6 +94,38 @@ inline bool heap_in_host(const struct gic_open *open) {
     return soft(open) && (!gpu_engine(open) || strcmp(nic_setting(open, "window", "auto"), "host") == 0);
 }
 
+// What of the queues goes together.
+inline int check_queues(const gic::Config &c, const struct gic_open *open) {
+    const Path path = path_of(c, open);
+    const uint32_t depth = c.u32("depth"), rc = c.u32("rc");
+    if (depth & (depth - 1))
+        return gic::fail(-EINVAL, "depth=%u: want a power of two", depth);
+    if (c.u32("batch") > depth)
+        return gic::fail(-EINVAL, "batch=%u with depth=%u: a batch must fit the queue", c.u32("batch"),
+                         depth);
+    if (rc == 0) {
+        if (path != Path::ibgda)
+            return gic::fail(-ENOTSUP, "rc=0: DC queue pairs are of path=ibgda");
+        if (c.u32("shared_dci") > c.u32("dci"))
+            return gic::fail(-EINVAL, "shared_dci=%u with dci=%u: want at most all", c.u32("shared_dci"),
+                             c.u32("dci"));
+        if (c.u32("dct") * (uint32_t)open->nranks > 128)
+            return gic::fail(-ENOTSUP, "dct=%u for each of %d ranks: want at most 128 of all", c.u32("dct"),
+                             open->nranks);
+        if (gpu_engine(open) && strcmp(nic_setting(open, "profile", "none"), "none") != 0)
+            return gic::fail(-ENOTSUP,
+                             "rc=0 with engine=gpu and profile=%s: its DC queue pairs have no profile",
+                             nic_setting(open, "profile", "none"));
+        return 0;
+    }
+    for (const struct gic_key &k : keys) // dci, shared_dci, dci_map, dct
+        if (strstr(k.name, "dc") && strcmp(c.text(k.name), k.value) != 0)
+            return gic::fail(-EINVAL,
+                             "%s=%s with rc=%u: DC queue pairs carry nothing beside RC ones; want rc=0",
+                             k.name, c.text(k.name), rc);
+    return 0;
+}
+
 // The software NIC's keys.
 inline int check_soft(const gic::Config &c, const struct gic_open *open) {
     const bool gpu = gpu_engine(open);
@@ -130,12 +162,10 @@ inline int check_keys(const struct gic_open *open) {
         return gic::fail(-ENOTSUP, "transport=own is for the software NIC: want --nic soft");
     if (int rc = soft(open) ? check_soft(c, open) : 0)
         return rc;
-    const uint32_t depth = c.u32("depth");
-    if (depth & (depth - 1))
-        return gic::fail(-EINVAL, "depth=%u: want a power of two", depth);
-    if (c.u32("batch") > depth)
-        return gic::fail(-EINVAL, "batch=%u with depth=%u: a batch must fit the queue", c.u32("batch"),
-                         depth);
+    if (int rc = check_queues(c, open))
+        return rc;
+    if (strcmp(c.text("vmm"), "on") == 0 && heap_in_host(open))
+        return gic::fail(-ENOTSUP, "vmm=on: the heap is in host memory; want engine=gpu");
     const bool internal = strcmp(c.text("level"), "internal") == 0;
     if (internal && path != Path::ibgda)
         return gic::fail(-ENOTSUP, "level=internal posts to queues: want path=ibgda");

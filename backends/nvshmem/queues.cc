@@ -1,5 +1,7 @@
 #include "backends/nvshmem/queues.h"
 
+#include "backends/abi/ranks.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -7,7 +9,7 @@ namespace nvshmem_queues {
 
 namespace {
 
-constexpr uint32_t max_rc_per_pe = 512;
+constexpr uint32_t max_queues = 512; // RC per PE, DC
 
 // The text of NVSHMEM_<name>, or nullptr.
 const char *env(const char *name) {
@@ -34,12 +36,30 @@ uint32_t power_of_two_from(uint32_t n) {
     return p;
 }
 
-int read_map(nvshmemi_ibgda_device_qp_map_type_t *map_p) {
-    const char *text = env("IBGDA_RC_MAP_BY");
-    const int choice = text ? gic::index_in("cta|sm|warp", text) : 0;
+int read_map(const char *name, const char *choices, nvshmemi_ibgda_device_qp_map_type_t *map_p) {
+    const char *text = env(name);
+    const int choice = text ? gic::index_in(choices, text) : 0;
     if (choice < 0)
-        return gic::fail(-ENOTSUP, "NVSHMEM_IBGDA_RC_MAP_BY=%s: want one of cta|sm|warp", text);
+        return gic::fail(-ENOTSUP, "NVSHMEM_%s=%s: want one of %s", name, text, choices);
     *map_p = (nvshmemi_ibgda_device_qp_map_type_t)(NVSHMEMI_IBGDA_DEVICE_QP_MAP_TYPE_CTA + choice);
+    return 0;
+}
+
+int read_dc(Knobs *k) {
+    if (int rc = read_number("IBGDA_NUM_DCI", 1, 1, max_queues, &k->dcis))
+        return rc;
+    if (int rc = read_number("IBGDA_NUM_SHARED_DCI", 1, 1, k->dcis, &k->shared_dcis))
+        return rc;
+    if (int rc = read_number("IBGDA_NUM_DCT", 2, 1, NVSHMEMI_IBGDA_MAX_CONST_DCTS, &k->dcts))
+        return rc;
+    if (int rc = read_map("IBGDA_DCI_MAP_BY", "cta|sm|warp|dct", &k->dci_map))
+        return rc;
+    if (k->rc_per_pe > 0 && k->dcis > 1)
+        return gic::fail(
+            -ENOTSUP,
+            "NVSHMEM_IBGDA_NUM_DCI=%u with NVSHMEM_IBGDA_NUM_RC_PER_PE=%u: DC queue pairs carry nothing "
+            "beside RC ones here; want one, or no RC",
+            k->dcis, k->rc_per_pe);
     return 0;
 }
 
@@ -97,8 +117,10 @@ void describe(const gda_qp &qp, nvshmemi_ibgda_device_qp_type_t type, const Knob
 } // namespace
 
 int read_knobs(Knobs *k) {
-    if (int rc = read_number("IBGDA_NUM_RC_PER_PE", 2, 1, max_rc_per_pe, &k->rc_per_pe))
-        return rc; // 0 would ask for DC, which softnic does not serve
+    if (int rc = read_number("IBGDA_NUM_RC_PER_PE", 2, 0, max_queues, &k->rc_per_pe))
+        return rc;
+    if (int rc = read_dc(k))
+        return rc;
     if (int rc = read_number("QP_DEPTH", 1024, NVSHMEMI_IBGDA_MIN_QP_DEPTH, NVSHMEMI_IBGDA_MAX_QP_DEPTH,
                              &k->depth))
         return rc;
@@ -107,12 +129,13 @@ int read_knobs(Knobs *k) {
     if (int rc = read_number("IBGDA_NUM_REQUESTS_IN_BATCH", 32, 1, k->depth, &k->batch))
         return rc;
     k->batch = power_of_two_from(k->batch);
-    if (int rc = read_number("IBGDA_NUM_FETCH_SLOTS_PER_RC", 1024, 1, 65536, &k->fetch_slots))
+    if (int rc = read_number(k->rc_per_pe ? "IBGDA_NUM_FETCH_SLOTS_PER_RC" : "IBGDA_NUM_FETCH_SLOTS_PER_DCI",
+                             1024, 1, 65536, &k->fetch_slots))
         return rc;
     k->fetch_slots = power_of_two_from(k->fetch_slots);
     if (int rc = read_handler(&k->host_rings))
         return rc;
-    return read_map(&k->map);
+    return read_map("IBGDA_RC_MAP_BY", "cta|sm|warp", &k->map);
 }
 
 void ring(const gda_fabric *f, Announced *a) {
@@ -128,67 +151,113 @@ void ring(const gda_fabric *f, Announced *a) {
     }
 }
 
+namespace {
+
+// The queue pairs as the device sees them, and where they will lie. CQs of DC queue pairs come first.
+struct Lists {
+    nvshmemi_ibgda_device_qp_t *dcis = nullptr, *rcs = nullptr;
+    nvshmemi_ibgda_device_cq_t *cqs = nullptr;
+    std::vector<nvshmemi_ibgda_device_qp_t> dci, rc; // zeroed
+    std::vector<nvshmemi_ibgda_device_cq_t> cq;
+};
+
+// RC: queue pair 0 to this rank itself stands in for the one DCI that must exist; nothing ever posts to it, since a PE reaches
+// its own heap by loads and stores. The own PE's RC entries stay zeroed and are never read.
+int describe_all(gda_fabric *f, const Knobs &knobs, const Announced *announced, Lists *l) {
+    const size_t n = f->qps.size(), own = (size_t)f->rank * knobs.rc_per_pe;
+    const bool dc = knobs.rc_per_pe == 0;
+    const size_t slots = (size_t)NVSHMEMI_IBGDA_IBUF_SLOT_SIZE * (knobs.fetch_slots + 1);
+    l->dci.resize(dc ? n : 1);
+    l->rc.resize(dc ? 0 : n);
+    l->cq.resize(l->dci.size() + l->rc.size());
+    if (int rc = in_gpu(f, l->dci.size(), &l->dcis))
+        return rc;
+    if (int rc = dc ? 0 : in_gpu(f, n, &l->rcs))
+        return rc;
+    if (int rc = in_gpu(f, l->cq.size(), &l->cqs))
+        return rc;
+    void *ibufs;
+    uint32_t key = 0;
+    const size_t used = dc ? n : n - knobs.rc_per_pe + 1;
+    if (int rc = gda_fabric_alloc_data(f, used * slots, &ibufs, &key))
+        return rc;
+    auto *ibuf = (uint8_t *)ibufs;
+    for (size_t i = 0; i < n; i++) {
+        const bool stands_in = !dc && i == own;
+        if (!dc && f->qps[i].peer == f->rank && !stands_in)
+            continue;
+        const size_t d = dc ? i : 0, c = dc || stands_in ? d : i + 1;
+        nvshmemi_ibgda_device_qp_t *qp = dc || stands_in ? &l->dci[d] : &l->rc[i];
+        describe(f->qps[i],
+                 dc || stands_in ? NVSHMEMI_IBGDA_DEVICE_QP_TYPE_DCI : NVSHMEMI_IBGDA_DEVICE_QP_TYPE_RC,
+                 knobs, ibuf, key, dc || stands_in ? &l->dcis[d] : &l->rcs[i], &l->cqs[c], qp, &l->cq[c]);
+        if (knobs.host_rings && !stands_in)
+            qp->tx_wq.bf = &announced->words[i];
+        ibuf += slots;
+    }
+    if (int rc = f->gpu->upload(l->dcis, l->dci.data(), l->dci.size() * sizeof l->dci[0]))
+        return rc;
+    if (int rc = dc ? 0 : f->gpu->upload(l->rcs, l->rc.data(), n * sizeof l->rc[0]))
+        return rc;
+    return f->gpu->upload(l->cqs, l->cq.data(), l->cq.size() * sizeof l->cq[0]);
+}
+
+// Makes this PE's DCTs and fills in those of all, in the compact form that a WQE takes over.
+int make_dcts(gda_fabric *f, uint32_t per_pe, nvshmemi_ibgda_device_state_t *state) {
+    if ((uint64_t)per_pe * f->nranks > NVSHMEMI_IBGDA_MAX_CONST_DCTS)
+        return gic::fail(-ENOTSUP, "NVSHMEM_IBGDA_NUM_DCT=%u for each of %u PEs: want at most %d of all",
+                         per_pe, f->nranks, NVSHMEMI_IBGDA_MAX_CONST_DCTS);
+    constexpr uint64_t dc_key = 0x6769632d6463; // and the PE's number
+    std::vector<uint32_t> mine(per_pe), all((size_t)per_pe * f->nranks);
+    for (uint32_t &dct : mine)
+        if (int rc = softnic_dct_create(f->nic, dc_key + f->rank, &dct))
+            return gic::fail(rc, "%s", softnic_error());
+    const gic::Ranks ranks = {f->rank, f->nranks, f->comm};
+    if (int rc = ranks.gather(mine.data(), all.data(), per_pe * sizeof(uint32_t), "DCT numbers"))
+        return rc;
+    for (size_t i = 0; i < all.size(); i++) {
+        const uint32_t pe = (uint32_t)(i / per_pe);
+        nvshmemi_ibgda_device_dct_t *dct = &state->constmem.dcts[i];
+        dct->key.dc_key = mlx5_be64(dc_key + pe);
+        dct->dqp_dct = mlx5_be32(all[i]);
+        dct->rlid = mlx5_be16((uint16_t)(pe + 1));
+    }
+    return 0;
+}
+
+} // namespace
+
 int build(gda_fabric *f, const Knobs &knobs, size_t log2_granularity, nvshmemi_ibgda_device_state_t *state,
           Announced *announced) {
-    if (int rc = gda_fabric_connect(f, knobs.rc_per_pe, knobs.depth, 0))
-        return rc;
-    // Queue pair 0 to this rank itself stands in for the one DCI that must exist; nothing ever posts to it, since a PE
-    // reaches its own heap by loads and stores. CQs of DCIs come first.
-    const size_t n = f->qps.size(), own = (size_t)f->rank * knobs.rc_per_pe;
-    const size_t ibuf_bytes = (size_t)NVSHMEMI_IBGDA_IBUF_SLOT_SIZE * (knobs.fetch_slots + 1);
-    nvshmemi_ibgda_device_qp_t *rcs, *dci;
-    nvshmemi_ibgda_device_cq_t *cqs;
-    uint8_t *switches;
-    void *ibufs;
-    uint32_t ibuf_key = 0;
-    if (int rc = in_gpu(f, n, &rcs))
-        return rc;
-    if (int rc = in_gpu(f, 1, &dci))
-        return rc;
-    if (int rc = in_gpu(f, n + 1, &cqs))
-        return rc;
-    if (int rc = in_gpu(f, knobs.rc_per_pe, &switches))
-        return rc;
-    if (int rc = gda_fabric_alloc_data(f, (n - knobs.rc_per_pe + 1) * ibuf_bytes, &ibufs, &ibuf_key))
+    const bool dc = knobs.rc_per_pe == 0;
+    if (int rc = dc ? gda_fabric_connect_dc(f, knobs.dcis, knobs.depth, 0)
+                    : gda_fabric_connect(f, knobs.rc_per_pe, knobs.depth, 0))
         return rc;
     if (knobs.host_rings) {
         void *words;
-        if (int rc = gda_fabric_alloc(f, n * sizeof(uint64_t), &words, nullptr))
+        if (int rc = gda_fabric_alloc(f, f->qps.size() * sizeof(uint64_t), &words, nullptr))
             return rc;
         announced->words = static_cast<uint64_t *>(words);
-        announced->rung.assign(n, 0);
+        announced->rung.assign(f->qps.size(), 0);
     }
-
-    std::vector<nvshmemi_ibgda_device_qp_t> rc_list(
-        n); // zeroed; those of the own PE stay so and are never read
-    std::vector<nvshmemi_ibgda_device_cq_t> cq_list(n + 1);
-    nvshmemi_ibgda_device_qp_t dci_one;
-    auto *ibuf = (uint8_t *)ibufs;
-    describe(f->qps[own], NVSHMEMI_IBGDA_DEVICE_QP_TYPE_DCI, knobs, ibuf, ibuf_key, dci, &cqs[0], &dci_one,
-             &cq_list[0]);
-    for (size_t i = 0; i < n; i++) {
-        if (f->qps[i].peer == f->rank)
-            continue;
-        ibuf += ibuf_bytes;
-        describe(f->qps[i], NVSHMEMI_IBGDA_DEVICE_QP_TYPE_RC, knobs, ibuf, ibuf_key, &rcs[i], &cqs[i + 1],
-                 &rc_list[i], &cq_list[i + 1]);
-        if (knobs.host_rings)
-            rc_list[i].tx_wq.bf = &announced->words[i];
-    }
-    if (int rc = f->gpu->upload(rcs, rc_list.data(), n * sizeof rc_list[0]))
+    Lists lists;
+    if (int rc = describe_all(f, knobs, announced, &lists))
         return rc;
-    if (int rc = f->gpu->upload(dci, &dci_one, sizeof dci_one))
-        return rc;
-    if (int rc = f->gpu->upload(cqs, cq_list.data(), (n + 1) * sizeof cq_list[0]))
+    const uint32_t groups = dc ? knobs.dcis : knobs.rc_per_pe;
+    uint8_t *switches;
+    if (int rc = in_gpu(f, groups, &switches))
         return rc;
 
     memset(state, 0, sizeof *state);
+    if (int rc = dc ? make_dcts(f, knobs.dcts, state) : 0)
+        return rc;
     state->version = (1 << 16) + (int)sizeof *state;
-    state->num_shared_dcis = 1;
-    state->dci_map_type = NVSHMEMI_IBGDA_DEVICE_QP_MAP_TYPE_CTA;
-    state->ndcts_per_pe = 1; // the device takes a modulo by these two
+    state->num_shared_dcis = dc ? knobs.shared_dcis : 1;
+    state->num_exclusive_dcis = dc ? knobs.dcis - knobs.shared_dcis : 0;
+    state->dci_map_type = knobs.dci_map;
+    state->ndcts_per_pe = dc ? knobs.dcts : 1; // the device takes a modulo by these two
     state->num_dct_groups = 1;
-    state->num_qp_groups = knobs.rc_per_pe;
+    state->num_qp_groups = groups;
     state->num_rc_per_pe = knobs.rc_per_pe;
     state->rc_map_type = knobs.map;
     state->num_requests_in_batch = knobs.batch;
@@ -199,9 +268,9 @@ int build(gda_fabric *f, const Knobs &knobs, size_t log2_granularity, nvshmemi_i
     state->support_half_av_seg = true;
     state->may_skip_cst = true; // softnic's payload is visible before its CQE
     state->globalmem.qp_group_switches = switches;
-    state->globalmem.cqs = cqs;
-    state->globalmem.dcis = dci;
-    state->globalmem.rcs = rcs;
+    state->globalmem.cqs = lists.cqs;
+    state->globalmem.dcis = lists.dcis;
+    state->globalmem.rcs = lists.rcs;
     return 0;
 }
 

@@ -12,11 +12,16 @@ namespace nvshmem_queues {
 
 // What the vendor's transport takes from the environment.
 struct Knobs {
-    uint32_t rc_per_pe;   // NVSHMEM_IBGDA_NUM_RC_PER_PE
+    uint32_t rc_per_pe; // NVSHMEM_IBGDA_NUM_RC_PER_PE; 0: DC queue pairs carry everything
+    uint32_t dcis;      // NVSHMEM_IBGDA_NUM_DCI, all of a PE's
+    uint32_t
+        shared_dcis; // NVSHMEM_IBGDA_NUM_SHARED_DCI: the last ones; each of the others belongs to one thread block
+    uint32_t dcts;        // NVSHMEM_IBGDA_NUM_DCT, per PE
     uint32_t depth;       // NVSHMEM_QP_DEPTH, 64-byte blocks
     uint32_t batch;       // NVSHMEM_IBGDA_NUM_REQUESTS_IN_BATCH, rounded up to a power of two
-    uint32_t fetch_slots; // NVSHMEM_IBGDA_NUM_FETCH_SLOTS_PER_RC
-    nvshmemi_ibgda_device_qp_map_type_t map; // NVSHMEM_IBGDA_RC_MAP_BY
+    uint32_t fetch_slots; // NVSHMEM_IBGDA_NUM_FETCH_SLOTS_PER_RC, with DC ..._PER_DCI
+    nvshmemi_ibgda_device_qp_map_type_t map;     // NVSHMEM_IBGDA_RC_MAP_BY
+    nvshmemi_ibgda_device_qp_map_type_t dci_map; // NVSHMEM_IBGDA_DCI_MAP_BY
     bool host_rings; // NVSHMEM_IBGDA_NIC_HANDLER=cpu_host_memory: device code announces, a host thread rings
 };
 int read_knobs(Knobs *knobs_p);

@@ -31,6 +31,8 @@ using Served = gic::Workloads<op_workload, rate_workload, goodput_workload, allt
                               caller_workload, conform_workload, protocol_workload>;
 using nvshmem_backend::Path;
 
+enum class Heap { any, one, pieces }; // vmm=auto, off, on
+
 } // namespace
 
 struct gic_session {
@@ -41,6 +43,7 @@ struct gic_session {
     std::unique_ptr<gic::Gpu> gpu;
     Path path;
     bool withdraw, fenced_signals, own_queue, host_rings, host_heap;
+    Heap heap_made;
     std::string nic;
     nvshmem_level level;
     uint32_t lanes;
@@ -70,6 +73,8 @@ void set_environment(const gic_session *s, const gic::Config &c) {
     set_variable("NVSHMEM_DISABLE_NVLS", "1");
     set_variable("NVSHMEM_DISABLE_P2P", s->path == Path::p2p ? "0" : "1");
     set_variable("NVSHMEM_IB_ENABLE_IBGDA", ibgda ? "1" : "0");
+    if (s->heap_made != Heap::any)
+        set_variable("NVSHMEM_DISABLE_CUDA_VMM", s->heap_made == Heap::pieces ? "0" : "1");
     if (s->path == Path::p2p || s->nic == "soft") {
         set_variable("NVSHMEM_DISABLE_GDRCOPY", "1");
         setenv("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "lo", 0); // both are of one host
@@ -80,13 +85,15 @@ void set_environment(const gic_session *s, const gic::Config &c) {
         return;
     if (s->host_heap)
         set_variable("NVSHMEM_HEAP_KIND", "SYSMEM");
-    else if (s->nic == "soft")
-        set_variable("NVSHMEM_DISABLE_CUDA_VMM", "1"); // one allocation, which peers open by CUDA IPC
     set_variable("NVSHMEM_QP_DEPTH", c.text("depth"));
     if (!ibgda)
         return;
     set_variable("NVSHMEM_IBGDA_NUM_RC_PER_PE", c.text("rc"));
     set_variable("NVSHMEM_IBGDA_RC_MAP_BY", c.text("map"));
+    set_variable("NVSHMEM_IBGDA_NUM_DCI", c.text("dci"));
+    set_variable("NVSHMEM_IBGDA_NUM_SHARED_DCI", c.text("shared_dci"));
+    set_variable("NVSHMEM_IBGDA_NUM_DCT", c.text("dct"));
+    set_variable("NVSHMEM_IBGDA_DCI_MAP_BY", c.text("dci_map"));
     set_variable("NVSHMEM_IBGDA_NUM_REQUESTS_IN_BATCH", c.text("batch"));
     set_variable("NVSHMEM_IBGDA_NIC_HANDLER", s->host_rings ? "cpu_host_memory" : "gpu");
 }
@@ -206,6 +213,9 @@ int start(gic_session *s, const struct gic_open *open) {
     s->nic = open->nic;
     s->host_rings = c.choice("handler") == 1;
     s->host_heap = nvshmem_backend::heap_in_host(open);
+    s->heap_made = (Heap)c.choice("vmm");
+    if (s->heap_made == Heap::any && s->nic == "soft" && !s->host_heap)
+        s->heap_made = Heap::one;
     s->withdraw = strcmp(c.text("fault"), "withdraw") == 0;
     s->fenced_signals = strcmp(c.text("signals"), "fenced") == 0;
     s->own_queue = strcmp(c.text("completion"), "queue") == 0;
@@ -221,6 +231,10 @@ int start(gic_session *s, const struct gic_open *open) {
     int rc = init_nvshmem(s);
     if (rc == 0)
         rc = nvshmem_read_created(s->path == Path::ibgda, (s->rank + 1) % s->nranks, &s->created);
+    if (rc == 0 && s->heap_made != Heap::any && s->created.heap_in_pieces != (s->heap_made == Heap::pieces))
+        rc = gic::fail(-ENOTSUP, "vmm=%s, but NVSHMEM made its heap %s", c.text("vmm"),
+                       s->created.heap_in_pieces ? "of pieces"
+                                                 : "in one: the device or driver lacks what pieces need");
     if ((rc = s->ranks.agree(rc, "start NVSHMEM")))
         return rc;
     if (s->heap_lock >= 0)
@@ -272,7 +286,7 @@ int window(struct gic_session *s, uint64_t bytes) {
         if (bytes == 0)
             return gic::fail(-EINVAL, "window of 0 bytes");
         // The same on every rank, so all refuse. NVSHMEM takes a little of the heap for itself.
-        if (bytes > s->heap_bytes)
+        if (bytes > s->heap_bytes && !s->created.heap_in_pieces)
             return gic::fail(-ENOTSUP, "a window of %llu bytes does not fit heap=%llu MiB",
                              (unsigned long long)bytes, (unsigned long long)(s->heap_bytes >> 20));
         if (s->window)
@@ -444,6 +458,11 @@ int facts(struct gic_session *s, const struct gic_kv **facts_p, uint32_t *count_
             f.set("rc_map", std::string(c.map));
             f.set("batch", c.batch);
             f.set("dcis", c.dcis);
+            if (c.rc_per_pe == 0) {
+                f.set("dcis_shared", c.shared_dcis);
+                f.set("dci_map", std::string(c.dci_map));
+                f.set("dcts_per_pe", c.dcts);
+            }
             f.set("sq_depth", c.depth);
             f.set("queues", std::string(c.queues_in_gpu ? "gpu" : "host"));
             f.set("handler", std::string(c.host_rings ? "host" : "gpu"));
@@ -453,6 +472,8 @@ int facts(struct gic_session *s, const struct gic_kv **facts_p, uint32_t *count_
         f.set("peer_pointer",
               std::string(s->path == Path::p2p ? "mapped" : "null")); // or window() had failed
         f.set("heap", std::string(c.heap_in_host ? "host" : "gpu"));
+        if (!c.heap_in_host)
+            f.set("vmm", std::string(c.heap_in_pieces ? "on" : "off"));
         f.set("connectivity", c.connectivity);
         gic::add_gpu_facts(&f, *s->gpu);
         f.publish(facts_p, count_p);

@@ -183,8 +183,7 @@ int error() {
         return gic::fail(-EINVAL, "the transport is not prepared");
     for (const gda_qp &qp : job.fabric->qps)
         if (const uint8_t syndrome = softnic_qp_syndrome(job.fabric->nic, qp.qpn))
-            return gic::fail(-EIO, "error CQE on QP %u to rank %u: syndrome 0x%02x", qp.qpn, qp.peer,
-                             syndrome);
+            return gic::fail(-EIO, "error CQE on %s: syndrome 0x%02x", gda_qp_name(qp).c_str(), syndrome);
     const int rc = softnic_engine_error(job.fabric->nic);
     return rc ? gic::fail(rc, "%s", softnic_error()) : 0;
 }

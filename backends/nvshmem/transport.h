@@ -14,8 +14,9 @@
  *     NVSHMEM_REMOTE_TRANSPORT=none NVSHMEM_IB_ENABLE_IBGDA=1       (ibgda)
  *     NVSHMEM_REMOTE_TRANSPORT=ibrc NVSHMEM_IB_ENABLE_IBGDA=0       (ibrc)
  *
- * They read what the vendor's read: NVSHMEM_QP_DEPTH, NVSHMEM_IBGDA_NUM_RC_PER_PE, NVSHMEM_IBGDA_NUM_REQUESTS_IN_BATCH,
- * NVSHMEM_IBGDA_RC_MAP_BY, NVSHMEM_IBGDA_NIC_HANDLER, NVSHMEM_IB_NUM_RC_PER_DEVICE. A call of the library that they cannot
+ * They read what the vendor's read: NVSHMEM_QP_DEPTH, NVSHMEM_IB_NUM_RC_PER_DEVICE, and of NVSHMEM_IBGDA_...: NUM_RC_PER_PE,
+ * RC_MAP_BY, NUM_DCI, NUM_SHARED_DCI, NUM_DCT, DCI_MAP_BY, NUM_REQUESTS_IN_BATCH, NUM_FETCH_SLOTS_PER_RC and _PER_DCI,
+ * NIC_HANDLER. Without RC queue pairs (0) DC ones carry everything; beside them there is one DCI, which nothing uses. A call of the library that they cannot
  * serve is answered with an error and one line on stderr that names it.
  *
  * With engine=cpu queues and payload are in host memory: the symmetric heap must be the POSIX shared memory of

@@ -62,26 +62,32 @@ void check_layouts() {
 
 void check_knobs() {
     nvshmem_queues::Knobs k;
-    const char *const names[] = {"NVSHMEM_IBGDA_NUM_RC_PER_PE", "NVSHMEM_QP_DEPTH",
-                                 "NVSHMEM_IBGDA_NUM_REQUESTS_IN_BATCH", "NVSHMEM_IBGDA_RC_MAP_BY",
-                                 "NVSHMEM_IBGDA_NIC_HANDLER"};
+    const char *const names[] = {
+        "NVSHMEM_IBGDA_NUM_RC_PER_PE",  "NVSHMEM_QP_DEPTH",          "NVSHMEM_IBGDA_NUM_REQUESTS_IN_BATCH",
+        "NVSHMEM_IBGDA_RC_MAP_BY",      "NVSHMEM_IBGDA_NIC_HANDLER", "NVSHMEM_IBGDA_NUM_DCI",
+        "NVSHMEM_IBGDA_NUM_SHARED_DCI", "NVSHMEM_IBGDA_NUM_DCT",     "NVSHMEM_IBGDA_DCI_MAP_BY"};
     for (const char *name : names)
         unsetenv(name);
     CHECK(nvshmem_queues::read_knobs(&k) == 0, "%s", last_error());
     CHECK(k.rc_per_pe == 2 && k.depth == 1024 && k.batch == 32 && k.fetch_slots == 1024 &&
-              k.map == NVSHMEMI_IBGDA_DEVICE_QP_MAP_TYPE_CTA,
+              k.map == NVSHMEMI_IBGDA_DEVICE_QP_MAP_TYPE_CTA && k.dcis == 1 && k.shared_dcis == 1 &&
+              k.dcts == 2 && k.dci_map == NVSHMEMI_IBGDA_DEVICE_QP_MAP_TYPE_CTA,
           "defaults are %u %u %u %u", k.rc_per_pe, k.depth, k.batch, k.fetch_slots);
     const struct {
         const char *name, *value;
         bool good;
     } cases[] = {
-        {names[0], "1", true},      {names[0], "512", true},   {names[0], "0", false},
+        {names[0], "1", true},      {names[0], "512", true},   {names[0], "0", true},
         {names[0], "513", false},   {names[0], "two", false},  {names[1], "128", true},
         {names[1], "32768", true},  {names[1], "64", false},   {names[1], "1000", false},
         {names[1], "65536", false}, {names[2], "1", true},     {names[2], "33", true},
         {names[2], "0", false},     {names[2], "2048", false}, {names[3], "warp", true},
         {names[3], "sm", true},     {names[3], "dct", false},  {names[4], "auto", true},
         {names[4], "gpu", true},    {names[4], "cpu", false},  {names[4], "cpu_host_memory", true},
+        {names[5], "1", true},      {names[5], "2", false},    {names[5], "0", false}, // beside RC
+        {names[6], "1", true},      {names[6], "2", false},    {names[7], "128", true},
+        {names[7], "0", false},     {names[7], "129", false},  {names[8], "dct", true},
+        {names[8], "pe", false},
     };
     for (const auto &c : cases) {
         setenv(c.name, c.value, 1);
@@ -94,6 +100,19 @@ void check_knobs() {
             CHECK(k.batch == 64, "a batch of 33 became %u", k.batch);
         unsetenv(c.name);
     }
+    setenv(names[0], "0", 1);
+    setenv(names[5], "8", 1);
+    setenv(names[6], "3", 1);
+    setenv(names[8], "warp", 1);
+    CHECK(nvshmem_queues::read_knobs(&k) == 0, "%s", last_error());
+    CHECK(k.rc_per_pe == 0 && k.dcis == 8 && k.shared_dcis == 3 &&
+              k.dci_map == NVSHMEMI_IBGDA_DEVICE_QP_MAP_TYPE_WARP,
+          "%u DCIs, %u shared", k.dcis, k.shared_dcis);
+    setenv(names[6], "9", 1);
+    CHECK(nvshmem_queues::read_knobs(&k) == -ENOTSUP && strstr(last_error(), "NUM_SHARED_DCI=9: want 1..8"),
+          "\"%s\"", last_error());
+    for (const char *name : names)
+        unsetenv(name);
 }
 
 // ---- keys ----
@@ -122,12 +141,31 @@ void check_keys() {
 // ---- two processes ----
 
 bool host_rings; // the library's proxy thread rings what device code has announced
+bool dc;         // DC queue pairs carry everything
+constexpr uint32_t dcis = 3, dcts = 2;
 
-// Posts one WQE of one block, announces it and waits for its completion as the device code does: by wqe_counter of the
+nvshmemi_ibgda_device_qp_t *queue_to_peer(const nvshmemi_ibgda_device_state_t *state) {
+    return dc ? &state->globalmem.dcis[1] : &state->globalmem.rcs[1 * state->num_rc_per_pe];
+}
+
+// The WQE of `ds` segments as one to PE 1: a DC queue pair's has the first 16 bytes of one of that PE's DCTs behind its control
+// segment, as device code copies them. Returns its bytes.
+size_t to_peer(const nvshmemi_ibgda_device_state_t *state, uint8_t *wqe, uint32_t ds) {
+    if (!dc)
+        return ds * 16;
+    const nvshmemi_ibgda_device_dct_t *dct = &state->constmem.dcts[1 * state->ndcts_per_pe + 1];
+    memmove(wqe + 32, wqe + 16, (ds - 1) * 16);
+    memcpy(wqe + 16, dct, 16);
+    wqe[7] = (uint8_t)(ds + 1);
+    return (ds + 1) * 16;
+}
+
+// Posts one WQE, announces it and waits for its completion as the device code does: by wqe_counter of the
 // one CQE.
 void post(nvshmemi_ibgda_device_qp_t *qp, uint16_t *next, const uint8_t *wqe, size_t bytes) {
     memcpy((uint8_t *)qp->tx_wq.wqe + (size_t)(*next % qp->tx_wq.nwqes) * 64, wqe, bytes);
-    const uint16_t index = (*next)++;
+    const uint16_t index = *next;
+    *next = (uint16_t)(index + (bytes + 63) / 64);
     if (host_rings) {
         __atomic_store_n((uint64_t *)qp->tx_wq.bf, (uint64_t)*next, __ATOMIC_RELEASE);
     } else {
@@ -147,20 +185,20 @@ void post(nvshmemi_ibgda_device_qp_t *qp, uint16_t *next, const uint8_t *wqe, si
 
 // A write of 64 bytes at `offset` of the own heap to the same place of PE 1's, by the keys that the state gives.
 void put(nvshmemi_ibgda_device_state_t *state, uint16_t *next, uint64_t offset) {
-    nvshmemi_ibgda_device_qp_t *qp = &state->globalmem.rcs[1 * state->num_rc_per_pe];
-    alignas(64) uint8_t wqe[64] = {};
+    nvshmemi_ibgda_device_qp_t *qp = queue_to_peer(state);
+    alignas(64) uint8_t wqe[128] = {};
     mlx5_ctrl_set((struct mlx5_ctrl_seg *)wqe, *next, MLX5_OP_RDMA_WRITE, 0, qp->qpn, 3, MLX5_CTRL_CQ_UPDATE);
     mlx5_raddr_set((struct mlx5_raddr_seg *)(wqe + 16), (uint64_t)(uintptr_t)heaps + heap_bytes + offset,
                    mlx5_be32(state->constmem.rkeys[1].key));
     mlx5_data_set((struct mlx5_data_seg *)(wqe + 32), 64, mlx5_be32(state->constmem.lkeys[0].key),
                   (uint64_t)(uintptr_t)heaps + offset);
-    post(qp, next, wqe, 48);
+    post(qp, next, wqe, to_peer(state, wqe, 3));
 }
 
 // A fetch-and-add of 5 on PE 1's word at `offset`; the old value goes to the queue's internal buffer.
 uint64_t fetch_add(nvshmemi_ibgda_device_state_t *state, uint16_t *next, uint64_t offset) {
-    nvshmemi_ibgda_device_qp_t *qp = &state->globalmem.rcs[1 * state->num_rc_per_pe];
-    alignas(64) uint8_t wqe[64] = {};
+    nvshmemi_ibgda_device_qp_t *qp = queue_to_peer(state);
+    alignas(64) uint8_t wqe[128] = {};
     mlx5_ctrl_set((struct mlx5_ctrl_seg *)wqe, *next, MLX5_OP_ATOMIC_FA, 0, qp->qpn, 4, MLX5_CTRL_CQ_UPDATE);
     mlx5_raddr_set((struct mlx5_raddr_seg *)(wqe + 16), (uint64_t)(uintptr_t)heaps + heap_bytes + offset,
                    mlx5_be32(state->constmem.rkeys[1].key));
@@ -168,13 +206,43 @@ uint64_t fetch_add(nvshmemi_ibgda_device_state_t *state, uint16_t *next, uint64_
     uint8_t *slot =
         (uint8_t *)qp->ibuf.buf + (size_t)NVSHMEMI_IBGDA_IBUF_SLOT_SIZE * qp->ibuf.nslots; // the last
     mlx5_data_set((struct mlx5_data_seg *)(wqe + 48), 8, mlx5_be32(qp->ibuf.lkey), (uint64_t)(uintptr_t)slot);
-    post(qp, next, wqe, 64);
+    post(qp, next, wqe, to_peer(state, wqe, 4));
     uint64_t old;
     memcpy(&old, slot, sizeof old);
     return old;
 }
 
+void check_dc_state(const nvshmemi_ibgda_device_state_t *state) {
+    CHECK(state->num_rc_per_pe == 0 && state->num_shared_dcis == 1 && state->num_exclusive_dcis == dcis - 1 &&
+              state->ndcts_per_pe == dcts && state->num_dct_groups == 1 && state->num_qp_groups == dcis &&
+              state->dci_map_type == NVSHMEMI_IBGDA_DEVICE_QP_MAP_TYPE_DCT && state->support_half_av_seg,
+          "the state's knobs");
+    for (uint32_t i = 0; i < dcis; i++) {
+        const auto &dci = state->globalmem.dcis[i];
+        CHECK(dci.qp_type == NVSHMEMI_IBGDA_DEVICE_QP_TYPE_DCI && dci.tx_wq.nwqes == 1024 &&
+                  dci.tx_wq.cq == &state->globalmem.cqs[i] && dci.tx_wq.cq->qpn == dci.qpn &&
+                  dci.tx_wq.prod_idx == &dci.mvars.tx_wq.prod_idx,
+              "DCI %u", i);
+        for (uint32_t other = 0; other < i; other++)
+            CHECK(dci.qpn != state->globalmem.dcis[other].qpn &&
+                      dci.tx_wq.wqe != state->globalmem.dcis[other].tx_wq.wqe &&
+                      dci.ibuf.buf != state->globalmem.dcis[other].ibuf.buf,
+                  "DCI %u is DCI %u", i, other);
+    }
+    for (uint32_t i = 0; i < 2 * dcts; i++) {
+        const auto &dct = state->constmem.dcts[i];
+        CHECK(mlx5_be16(dct.rlid) == i / dcts + 1 && (mlx5_be32(dct.dqp_dct) & ~MLX5_QPN_MASK) == 0,
+              "the address of DCT %u", i);
+        CHECK(i % dcts == 0 || dct.dqp_dct != state->constmem.dcts[i - 1].dqp_dct, "DCT %u is the one before",
+              i);
+    }
+}
+
 void check_state(const nvshmemi_ibgda_device_state_t *state, uint32_t pe) {
+    if (dc) {
+        check_dc_state(state);
+        return;
+    }
     CHECK(state->num_rc_per_pe == 2 && state->num_requests_in_batch == 32 &&
               state->num_devices_initialized == 1 && state->num_shared_dcis == 1 &&
               !state->nic_buf_on_gpumem && state->use_async_postsend == host_rings,
@@ -251,7 +319,8 @@ int run_pe(int pe, const char *job_name) {
                         {"wqe_atomic", 1},
                         {"cqes", 2},
                         {"error_cqes", 0},
-                        {"payload_bytes", 72}});
+                        {"payload_bytes", 72},
+                        {"wqe_bytes", dc ? 144u : 112u}});
     }
     barrier(&pe);
     if (pe == 1) {
@@ -266,7 +335,9 @@ int run_pe(int pe, const char *job_name) {
     barrier(&pe);
     if (pe == 0) {
         check_error_word([&] { put(state.get(), &next, 1024); }); // to a heap that is gone
-        CHECK(error() == -EIO && strstr(last_error(), "syndrome 0x13"), "%s", last_error());
+        CHECK(error() == -EIO && strstr(last_error(), "syndrome 0x13") &&
+                  strstr(last_error(), dc ? "on DC QP " : "to rank 1"),
+              "%s", last_error());
     }
     barrier(&pe);
     CHECK(heap[1024] == 0, "a put behind a withdrawn key has landed");
@@ -299,6 +370,17 @@ int main() {
     host_rings = true;
     failures = 0;
     bad += check_pair(run_pe);
+    unsetenv("NVSHMEM_IBGDA_NIC_HANDLER");
+    dc = true;
+    setenv("NVSHMEM_IBGDA_NUM_RC_PER_PE", "0", 1);
+    setenv("NVSHMEM_IBGDA_NUM_DCI", "3", 1);
+    setenv("NVSHMEM_IBGDA_DCI_MAP_BY", "dct", 1);
+    for (bool host : {false, true}) {
+        host_rings = host;
+        setenv("NVSHMEM_IBGDA_NIC_HANDLER", host ? "cpu_host_memory" : "gpu", 1);
+        failures = 0;
+        bad += check_pair(run_pe);
+    }
     printf(bad ? "transport_test: %d failed\n" : "transport_test: ok\n", bad);
     fclose(nowhere);
     return bad != 0;
