@@ -172,8 +172,10 @@ int make_cursors(gda *g, uint32_t agents) {
         if (int rc = g->device_cursors ? gpu->free(g->device_cursors) : 0)
             return rc;
     }
-    for (size_t i = 0; i < (size_t)g->agents_max * g->fabric->nranks; i++)
+    for (size_t i = 0; i < (size_t)g->agents_max * g->fabric->nranks; i++) {
         g->slot_waits += g->cursors[i].slot_waits;
+        g->doorbells += g->cursors[i].doorbells;
+    }
     g->cursors = (gda_cursor *)cursors;
     g->landings = (gda_landing *)landings;
     g->device_cursors = device ? (gda_cursor *)device : g->cursors;
@@ -206,7 +208,8 @@ int download(gda *g) {
 int reset(gda *g) {
     for (size_t i = 0; i < g->fabric->qps.size(); i++) {
         gda_queue &q = g->queues[i];
-        q.reserved = q.ready = q.rung = q.cons = q.signaled = 0;
+        q.reserved = q.rung = q.cons = q.signaled = 0;
+        q.turn = 0;
         q.pending = q.lock = q.syndrome = 0;
     }
     for (size_t i = 0; i < (size_t)g->agents_max * g->fabric->nranks; i++) {
@@ -483,7 +486,7 @@ void gda_facts(const gda *g, gic::Facts *facts) {
 void gda_counters(const gda *g, gic::Counters *counters) {
     gda_fabric_counters(g->fabric, counters);
     const bool exclusive = gda_exclusive(g->attr.sharing);
-    uint64_t doorbells = 0, slot_waits = g->slot_waits;
+    uint64_t doorbells = g->doorbells, slot_waits = g->slot_waits;
     for (size_t i = 0; i < g->fabric->qps.size(); i++)
         doorbells += g->queues[i].doorbells;
     for (size_t i = 0; i < (size_t)g->agents_max * g->fabric->nranks; i++) {

@@ -33,7 +33,7 @@ struct gda {
     gda_gate *gate;
     uint32_t landing_key, agents_max; // agents there are cursors for
     uint32_t agents;                  // of the last launch
-    uint64_t slot_waits;              // of cursors that were replaced
+    uint64_t slot_waits, doorbells;   // of cursors that were replaced
     bool broken;                      // the last launch failed: the queues' state is unknown
     bool monitoring;
     uint32_t stop_monitor;

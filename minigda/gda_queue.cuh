@@ -97,16 +97,22 @@ struct alignas(64) gda_queue {
 
     // Shared sharing only; each line has its own writers.
     alignas(64) uint32_t reserved; // last reserved block + 1
-    alignas(64) uint32_t ready;    // last published block + 1; waiting for it to reach your slot is the turn
-    uint32_t pending;              // WQEs since the batch began; turn holder's (or lock holder's)
-    alignas(64) uint32_t lock;     // lock: the whole post; handoff and warp: ringing
-    uint32_t rung;                 // last announced block + 1; lock holder's
-    uint64_t doorbells;            // rung; lock holder's
+    // Published so far: gda_turn_word(last published block + 1, WQEs modulo 2^32; lock and replay: 0). handoff and warp:
+    // whose slot begins at that block has the turn.
+    alignas(64) uint64_t turn;
+    alignas(64) uint32_t lock; // lock: the whole post; handoff and warp: ringing
+    uint32_t rung;             // last announced block + 1; lock holder's to write
+    uint32_t pending;          // lock: WQEs since the batch began; lock holder's
+    uint64_t doorbells;        // rung for others; lock holder's
 
     alignas(64) uint32_t cons; // last completed WQE's index + 1, or less: a lower bound, never wrong
     uint32_t signaled;         // last announced signaled WQE's index + 1; kept only where scope is not qp
     uint32_t syndrome;         // of the first error CQE a device thread saw; 0: none
 };
+
+GIC_HD constexpr uint64_t gda_turn_word(uint32_t ready, uint32_t wqes) {
+    return (uint64_t)wqes << 32 | ready;
+}
 
 // One agent's place at one peer, between two of its turns there: while it is turned to that peer it holds the first
 // ones in registers. Under exclusive sharing the place belongs to the queue and lives as long.
@@ -118,7 +124,7 @@ struct alignas(64) gda_cursor {
     uint32_t pending;    // WQEs posted after the last doorbell that this agent rang or asked for
     uint32_t bits;       // enum gda_bits
     uint32_t signaled;   // as last, of the last signaled one; kept only where scope is not qp
-    uint64_t doorbells;  // exclusive: rung
+    uint64_t doorbells;  // rung by the agent's own posts
     uint64_t slot_waits; // posts that found the queue full
 };
 enum gda_bits : uint32_t {

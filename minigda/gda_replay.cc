@@ -764,13 +764,14 @@ void gda_replay::done() {
         gda_queue &q = g_->queues[i];
         const uint32_t base = q.reserved;
         const Wqe &last = list.back();
-        q.reserved = q.ready = q.rung = base + (uint32_t)last.pos + mlx5_ds_blocks(last.record.ds);
+        q.reserved = q.rung = base + (uint32_t)last.pos + mlx5_ds_blocks(last.record.ds);
         for (size_t k = list.size(); k-- > 0;)
             if (list[k].record.fm_ce_se & MLX5_CTRL_CQ_UPDATE) {
                 const uint32_t end = base + (uint32_t)list[k].pos + 1;
                 q.cons = gda_after(end, q.cons) ? end : q.cons;
                 break;
             }
+        q.turn = gda_turn_word(q.reserved, 0);
         q.pending = 0;
     }
     learned_ = false;

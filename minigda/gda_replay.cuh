@@ -276,7 +276,7 @@ template <gda_order O> class gda_replay_agent {
             turn(i.queue);
         const uint32_t index = base_ + i.pos, next = index + i.blocks;
         if (shared_)
-            for (gic::Spin spin(h_.env); gic::load_acquire<gic::Scope::device>(&q_->ready) != index;)
+            for (gic::Spin spin(h_.env); (uint32_t)gic::load_acquire<gic::Scope::device>(&q_->turn) != index;)
                 if (int s = spin.failed())
                     return s;
         if (i.room && gda_after(base_ + i.room, cons_))
@@ -286,7 +286,7 @@ template <gda_order O> class gda_replay_agent {
         if (i.bits & GDA_REPLAY_RING)
             ring_to(next, i.signaled);
         if (shared_)
-            gic::store_release<gic::Scope::device>(&q_->ready, next);
+            gic::store_release<gic::Scope::device>(&q_->turn, gda_turn_word(next, 0));
         return gic::OK;
     }
 

@@ -115,7 +115,8 @@ struct Over {
         for (size_t i = 0; i < rig.g[0]->fabric->qps.size(); i++) {
             gda_queue &q = rig.g[0]->queues[i];
             gda_cursor &c = rig.g[0]->cursors[i];
-            q.reserved = q.ready = q.rung = q.cons = q.signaled = start;
+            q.reserved = q.rung = q.cons = q.signaled = start;
+            q.turn = gda_turn_word(start, 0);
             c.next = c.cons = c.last = c.signaled = start;
         }
         MUST((rig.run<O, S>(0, 1, [&](const gda_handle<O, S> &h, gic::Self self) {
