@@ -98,9 +98,11 @@ func (j *job) expect(rank int) expected {
 		},
 	}
 	e.out = func(token int, buf []byte) bool {
+		// All its terms are made of one row of tokens.
+		x, row := make([]byte, j.x.Size), make([]byte, j.x.Size)
+		j.sourceRow(rank)(token, x)
 		weigh(sums[token], func(i int) ([]byte, error) {
-			row := make([]byte, j.x.Size)
-			e.back(i, row)
+			weigh(j.plan.expertTerms(back[i].recv, back[i].from), func(int) ([]byte, error) { return x, nil }, row)
 			return row, nil
 		}, buf)
 		return true
@@ -147,23 +149,29 @@ func (j *job) Verify(rank int, m workloads.Memory) (workloads.Verification, erro
 // S being the sum of the terms' magnitudes.
 func (j *job) verifyResult(rank int, m workloads.Memory, c *window.Check) error {
 	const u = 1.0 / 256
+	const chunk = 64 // tokens whose references are made beside each other
 	row := make([]byte, j.x.Size)
-	for token := range j.tokens {
-		if err := m.Read(j.out.At(token), row); err != nil {
-			return err
-		}
-		want, size := j.reference(rank, token)
-		bound := 2*u + u*u + float64(j.shape.topk)/(1<<23)
-		for i := range want {
-			got := float64(fromBF16(binary.LittleEndian.Uint16(row[2*i:])))
-			if math.Abs(got-want[i]) <= bound*size[i] {
-				continue
+	wants, sizes := make([][]float64, chunk), make([][]float64, chunk)
+	bound := 2*u + u*u + float64(j.shape.topk)/(1<<23)
+	for first := 0; first < j.tokens; first += chunk {
+		n := min(chunk, j.tokens-first)
+		window.Parallel(n, j.x.Size, func(i int) { wants[i], sizes[i] = j.reference(rank, first+i) })
+		for k := range n {
+			token, want, size := first+k, wants[k], sizes[k]
+			if err := m.Read(j.out.At(token), row); err != nil {
+				return err
 			}
-			if c.Result.Wrong == 0 {
-				c.Result.First = fmt.Sprintf("rank %d: token %d element %d: %g, expected %g within %.2g",
-					rank, token, i, got, want[i], bound*size[i])
+			for i := range want {
+				got := float64(fromBF16(binary.LittleEndian.Uint16(row[2*i:])))
+				if math.Abs(got-want[i]) <= bound*size[i] {
+					continue
+				}
+				if c.Result.Wrong == 0 {
+					c.Result.First = fmt.Sprintf("rank %d: token %d element %d: %g, expected %g within %.2g",
+						rank, token, i, got, want[i], bound*size[i])
+				}
+				c.Result.Wrong += 2
 			}
-			c.Result.Wrong += 2
 		}
 	}
 	return nil

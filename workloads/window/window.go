@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"runtime"
+	"sync"
 
 	"gic/workloads"
 )
@@ -96,7 +98,8 @@ func (s Slots) guards() [2][2]uint64 {
 	return [2][2]uint64{{s.Offset - Guard, s.Offset}, {s.end(), end}}
 }
 
-// Image writes what slot i holds into buf (Size bytes); false means filler.
+// Image writes what slot i holds into buf (Size bytes); false means filler. Slots are asked for by several goroutines at
+// once: images of a GPU's windows take longer to make than to move.
 type Image func(i int, buf []byte) bool
 
 // Empty is an area that nothing was written to.
@@ -145,18 +148,39 @@ func (s Slots) each(image Image, use func(offset uint64, data []byte) error) err
 	for first := 0; first < s.Count; first += per {
 		n := min(per, s.Count-first)
 		piece := buf[:uint64(n)*s.Stride]
-		for i := range n {
+		Parallel(n, s.Stride, func(i int) {
 			slot := piece[uint64(i)*s.Stride:][:s.Stride]
 			if !image(first+i, slot[:s.Size]) {
 				fill(slot[:s.Size], Filler)
 			}
 			fill(slot[s.Size:], Filler)
-		}
+		})
 		if err := use(s.At(first), piece); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Parallel calls do(0) to do(n-1) on as many goroutines as there are processors, and returns when all have returned. Each
+// call makes about so many bytes: of few in all there is one goroutine.
+func Parallel(n int, bytes uint64, do func(i int)) {
+	workers := min(n, runtime.GOMAXPROCS(0))
+	if uint64(n)*bytes < chunk/16 {
+		workers = 1
+	}
+	var wg sync.WaitGroup
+	for w := 1; w < workers; w++ {
+		wg.Go(func() {
+			for i := w; i < n; i += workers {
+				do(i)
+			}
+		})
+	}
+	for i := 0; i < n; i += max(1, workers) {
+		do(i)
+	}
+	wg.Wait()
 }
 
 // Check compares a rank's window with what it must hold.

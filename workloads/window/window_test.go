@@ -3,6 +3,8 @@ package window_test
 import (
 	"bytes"
 	"errors"
+	"runtime"
+	"sync/atomic"
 	"testing"
 
 	"gic/workloads"
@@ -156,5 +158,49 @@ func TestMemoryErrors(t *testing.T) {
 		if !errors.Is(err, m.err) {
 			t.Errorf("%s: error %v, expected %v", name, err, m.err)
 		}
+	}
+}
+
+// Every index once, with few and many bytes, whatever the processors.
+func TestParallel(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
+	for _, n := range []int{0, 1, 2, 3, 4, 100} {
+		for _, bytes := range []uint64{1, 1 << 20} {
+			seen := make([]atomic.Int32, n)
+			window.Parallel(n, bytes, func(i int) { seen[i].Add(1) })
+			for i := range seen {
+				if got := seen[i].Load(); got != 1 {
+					t.Errorf("n=%d bytes=%d: %d calls of %d, expected 1", n, bytes, got, i)
+				}
+			}
+		}
+	}
+}
+
+// An area of several pieces of several slots: each slot's image is its own, made by whichever goroutine.
+func TestSlotsOfManyPieces(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
+	var l window.Layout
+	s := l.Slots(40, 1<<16)
+	m := make(worktest.Memory, l.Bytes())
+	image := func(i int, buf []byte) bool {
+		window.Pattern(7, 1, i, buf)
+		return i%5 != 0
+	}
+	if err := s.Fill(m, image); err != nil {
+		t.Fatal(err)
+	}
+	want := make([]byte, s.Size)
+	for i := range s.Count {
+		if !image(i, want) {
+			want = bytes.Repeat([]byte{window.Filler}, len(want))
+		}
+		if !bytes.Equal(m[s.At(i):][:s.Size], want) {
+			t.Errorf("slot %d is not its image", i)
+		}
+	}
+	c := window.NewCheck(0, m)
+	if err := c.Slots("area", s, image); err != nil || c.Result.Wrong != 0 {
+		t.Errorf("check: %d wrong, %v", c.Result.Wrong, err)
 	}
 }
