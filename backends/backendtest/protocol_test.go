@@ -31,13 +31,16 @@ func TestNVSHMEMProtocol(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), caseTimeout)
 	defer cancel()
 	tr := &trial{t: t, ctx: ctx, target: target}
-	for _, scope := range []string{"thread", "warp"} {
-		if tr.open(2, func(o *backends.Open) { o.Config["scope"] = scope }) &&
-			!tr.failed("window", tr.cluster.each(func(r *rank) error { return r.Window(16384) })) {
+	for _, transport := range protocol.Transports {
+		for _, scope := range []string{"thread", "warp"} {
+			if !tr.open(2, func(o *backends.Open) { o.Config["scope"], o.Config["rc"] = scope, transport.RC }) ||
+				tr.failed("window", tr.cluster.each(func(r *rank) error { return r.Window(16384) })) {
+				continue
+			}
 			for _, call := range protocol.Calls {
 				if strings.HasSuffix(call, "_warp") == (scope == "warp") {
-					tr.compareProtocol(call, protocol.Lines, func() ([]string, error) {
-						file := filepath.Join(Root(t), "backends", "nvshmem", "protocol", "testdata", call+".trace")
+					tr.compareProtocol(call, transport.Prefix+call+".trace", protocol.Lines, func() ([]string, error) {
+						file := filepath.Join(Root(t), "backends", "nvshmem", "protocol", "testdata", transport.Prefix+call+".trace")
 						want, err := nictrace.ReadFile(file)
 						if err != nil {
 							return nil, err
@@ -68,7 +71,7 @@ func TestNCCLGINProtocol(t *testing.T) {
 	tr := &trial{t: t, ctx: ctx, target: target}
 	if tr.open(2, nil) && !tr.failed("window", tr.cluster.each(func(r *rank) error { return r.Window(16384) })) {
 		for _, call := range nccl.Calls {
-			tr.compareProtocol(call, nccl.Lines, func() ([]string, error) { return nccl.Asked[call], nil })
+			tr.compareProtocol(call, call+".trace", nccl.Lines, func() ([]string, error) { return nccl.Asked[call], nil })
 		}
 	}
 	tr.close()
@@ -77,8 +80,9 @@ func TestNCCLGINProtocol(t *testing.T) {
 	}
 }
 
-// compareProtocol makes one call and compares its trace, in words, with what is expected of it.
-func (tr *trial) compareProtocol(call string, lines func([]nictrace.Record) []string, expected func() ([]string, error)) {
+// compareProtocol makes one call and compares its trace, in words, with what is expected of it. name: of the file that it is
+// recorded in.
+func (tr *trial) compareProtocol(call, name string, lines func([]nictrace.Record) []string, expected func() ([]string, error)) {
 	run := backends.Run{Workload: "protocol", Args: map[string]string{"call": call}}
 	count := func() bool {
 		return tr.failed(call+": counters", tr.cluster.each(func(r *rank) error { _, err := r.Counters(); return err }))
@@ -100,7 +104,6 @@ func (tr *trial) compareProtocol(call string, lines func([]nictrace.Record) []st
 		tr.errorf("%s: %v", call, err)
 		return
 	}
-	name := call + ".trace"
 	if dir := os.Getenv("GIC_PROTOCOL_DIR"); dir != "" {
 		var file bytes.Buffer
 		if err := nictrace.Write(&file, trace); err != nil {
@@ -116,6 +119,6 @@ func (tr *trial) compareProtocol(call string, lines func([]nictrace.Record) []st
 		return
 	}
 	if diff := cmp.Diff(want, lines(trace.Records)); diff != "" {
-		tr.errorf("%s: the NIC was asked something else than is expected of it (-want +got):\n%s", call, diff)
+		tr.errorf("%s: the NIC was asked something else than is expected of it (-want +got):\n%s", name, diff)
 	}
 }

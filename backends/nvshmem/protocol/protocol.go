@@ -15,6 +15,9 @@ var Calls = []string{"put", "put_warp", "put_each_warp", "p", "p_warp", "g", "ge
 	"signal_add", "signal_set", "atomic_add", "atomic_inc", "atomic_set", "atomic_and", "atomic_or", "atomic_xor", "atomic_swap",
 	"atomic_compare_swap", "atomic_fetch", "atomic_fetch_add", "atomic_fetch_and", "atomic_add_32", "atomic_swap_32", "fence", "quiet"}
 
+// Transports are the kinds of queue pair that carry a call, and what the names of their traces begin with.
+var Transports = []struct{ RC, Prefix string }{{"2", ""}, {"0", "dc_"}}
+
 // Lines are the records of a trace without what differs between two runs (times, addresses, where in its queue a call
 // began): per WQE its opcode, payload, 16-byte segments and what it asks for; the doorbells by how many blocks each
 // announced; the CQEs. Queues are numbered as they appear.
