@@ -131,19 +131,29 @@ void set_environment(const gic_session *s, const struct gic_open *open) {
     }
 }
 
-int make_comm(gic_session *s, uint32_t c) {
-    ncclUniqueId id = {};
+// All communicators beside each other, since each takes NCCL a while.
+int make_comms(gic_session *s) {
+    std::vector<ncclUniqueId> ids(s->comm_count), all(ids.size() * s->ranks.nranks);
     int rc = 0;
-    if (s->ranks.rank == 0) {
-        const ncclResult_t made = ncclGetUniqueId(&id);
+    for (size_t c = 0; c < ids.size() && rc == 0 && s->ranks.rank == 0; c++) {
+        const ncclResult_t made = ncclGetUniqueId(&ids[c]);
         rc = made == ncclSuccess ? 0 : nccl_failed(made, "ncclGetUniqueId", nullptr);
     }
-    if ((rc = s->ranks.agree(rc, "make a unique id")))
+    if ((rc = s->ranks.agree(rc, "make unique ids")))
         return rc;
-    std::vector<ncclUniqueId> all(s->ranks.nranks);
-    if ((rc = s->ranks.gather(&id, all.data(), sizeof id, "the unique id")))
+    if ((rc = s->ranks.gather(ids.data(), all.data(), ids.size() * sizeof ids[0], "the unique ids")))
         return rc;
-    NCCL(s->comms[c], ncclCommInitRank(&s->comms[c], (int)s->ranks.nranks, all[0], (int)s->ranks.rank));
+    NCCL(nullptr, ncclGroupStart());
+    ncclResult_t first = ncclSuccess;
+    for (size_t c = 0; c < ids.size() && first == ncclSuccess; c++)
+        first = ncclCommInitRank(&s->comms[c], (int)s->ranks.nranks, all[c], (int)s->ranks.rank);
+    const ncclResult_t ended = ncclGroupEnd();
+    if (first == ncclSuccess)
+        first = ended;
+    return first == ncclSuccess ? 0 : nccl_failed(first, "ncclCommInitRank", nullptr);
+}
+
+int make_dev_comm(gic_session *s, uint32_t c) {
     ncclDevCommRequirements needs = {};
     if (s->type != Type::LSA) {
         needs.ginForceEnable = true;
@@ -206,8 +216,10 @@ int start(gic_session *s, const struct gic_open *open) {
     set_environment(s, open);
     if (int rc = s->soft ? prepare_net(s, open, c.u32("depth")) : 0)
         return rc;
+    if (int rc = s->ranks.agree(make_comms(s), "start NCCL"))
+        return rc;
     for (uint32_t i = 0; i < s->comm_count; i++) {
-        int rc = make_comm(s, i);
+        int rc = make_dev_comm(s, i);
         if (rc == 0)
             rc = check_comm(s, h.comms[i]);
         if ((rc = s->ranks.agree(rc, "start NCCL")))
