@@ -57,13 +57,25 @@ GPU_FN bool job_work(gpu_board *board, uint32_t slot) {
     return true;
 }
 
-// Between two looks at its own queues: did others have something to do?
-GPU_CALL bool help(gpu_board *board) {
-    bool any = false;
-    for (uint32_t w = 0; w < 4; w++)
-        for (uint32_t bits = first_lanes(load32(&board->open[w])); bits; bits &= bits - 1)
-            any |= job_work(board, w * 32 + __ffs(bits) - 1);
-    return any;
+// Between two looks at its own queues: chunks of one of the open jobs. `open`: the board's word that lane 0 to 3 has just
+// looked at. Which job depends on who asks, so that the warps do not all go to the same one first.
+GPU_CALL void help(gpu_board *board, uint32_t index, uint32_t open) {
+    const uint32_t mine = __popc(lane_id() < 4 ? open : 0), all = __reduce_add_sync(ALL, mine);
+    if (all == 0)
+        return;
+    uint32_t skip = index % all;
+    for (uint32_t w = 0; w < 4; w++) {
+        uint32_t bits = __shfl_sync(ALL, open, w);
+        const uint32_t count = __popc(bits);
+        if (skip >= count) {
+            skip -= count;
+            continue;
+        }
+        for (; skip > 0; skip--)
+            bits &= bits - 1;
+        job_work(board, w * 32 + __ffs(bits) - 1);
+        return;
+    }
 }
 
 // The copies of the first `count` lanes, which do not touch each other, by the warp with this number in the engine and

@@ -133,22 +133,22 @@ GPU_FN void copy_bytes(uint64_t to, uint64_t from, uint32_t bytes, uint32_t lane
         store8((void *)(to + i), load8(from + i));
 }
 
-// 16 bytes a lane, `unroll` of them on their way at once. Both aligned; bytes a multiple of 16.
-template <int unroll> GPU_FN void copy_units(uint64_t to, uint64_t from, uint64_t bytes, uint32_t lane) {
-    uint64_t at = lane * 16u;
+// 16 bytes a lane, `unroll` of them on their way at once, and of the rest half as many, and so on. Both aligned; bytes a
+// multiple of 16.
+template <int unroll>
+GPU_FN void copy_units(uint64_t to, uint64_t from, uint64_t bytes, uint32_t lane, uint64_t at = 0) {
     GPU_ROLLED
-    for (; at + (unroll - 1) * 512u < bytes; at += unroll * 512u) {
+    for (; at + lane * 16u + (unroll - 1) * 512u < bytes; at += unroll * 512u) {
         pair v[unroll];
         GPU_UNROLL
         for (int i = 0; i < unroll; i++)
-            v[i] = load128((const void *)(from + at + i * 512u));
+            v[i] = load128((const void *)(from + at + lane * 16u + i * 512u));
         GPU_UNROLL
         for (int i = 0; i < unroll; i++)
-            store128((void *)(to + at + i * 512u), v[i]);
+            store128((void *)(to + at + lane * 16u + i * 512u), v[i]);
     }
-    GPU_ROLLED
-    for (; at < bytes; at += 512)
-        store128((void *)(to + at), load128((const void *)(from + at)));
+    if constexpr (unroll > 1)
+        copy_units<unroll / 2>(to, from, bytes, lane, at);
 }
 
 // Words of 4 bytes at the target out of two at the source, whose offset within its words is `skew` bytes.
@@ -208,6 +208,20 @@ GPU_CALL void copy_warp(uint64_t to, uint64_t from, uint64_t bytes) {
         copy_overlapping(to, from, bytes, lane);
     else
         copy_apart<8>(to, from, bytes, lane);
+}
+
+// A copy that one round of the warp carries, at once; others in rounds. Ranges must not overlap.
+GPU_FN void copy_one(uint64_t to, uint64_t from, uint32_t bytes, uint32_t lane) {
+    const uint32_t bits = (uint32_t)(to | from | bytes);
+    if ((bits & 15) == 0 && bytes <= 512) {
+        if (lane * 16 < bytes)
+            store128((void *)(to + lane * 16), load128((const void *)(from + lane * 16)));
+    } else if ((bits & 3) == 0 && bytes <= 128) {
+        if (lane * 4 < bytes)
+            store32((void *)(to + lane * 4), load32((const void *)(from + lane * 4)));
+    } else {
+        copy_apart<4>(to, from, bytes, lane);
+    }
 }
 
 } // namespace softnic_gpu

@@ -111,7 +111,7 @@ GPU_FN void fast_copy(const fast_wqe &f, uint32_t lane, uint32_t run) {
     }
     for (uint32_t l = 0; l < run; l++) {
         const uint64_t to = __shfl_sync(ALL, f.to, l), from = __shfl_sync(ALL, f.from, l);
-        copy_apart<4>(to, from, __shfl_sync(ALL, f.bytes, l), lane);
+        copy_one(to, from, __shfl_sync(ALL, f.bytes, l), lane);
     }
 }
 // What comes next, whose flags lane 0 has, is found to go by itself.

@@ -103,10 +103,14 @@ GPU_CALL void serve_each(engine e, const gpu_key *keys, uint32_t first, uint32_t
                            q.asked != GPU_ASKED && !(e.a.bell | e.a.timed | e.a.strict | q.dc);
         const uint32_t record = plain ? record_of(e, q) : 0;
         rest left = REST_OTHER;
-        if (plain && q.next != GPU_NEXT_ALONE)
-            left = q.ring_cq ? serve_fast<true>(e, keys, q, record) : serve_fast<false>(e, keys, q, record);
-        if (plain && left == REST_OTHER && q.next == GPU_NEXT_ALONE)
-            left = serve_single(e, keys, q, record);
+        for (int tries = 0; plain && left == REST_OTHER && tries < 2; tries++) {
+            const bool alone = q.next >= GPU_NEXT_ALONE;
+            left = alone       ? serve_single(e, keys, q, record)
+                   : q.ring_cq ? serve_fast<true>(e, keys, q, record)
+                               : serve_fast<false>(e, keys, q, record);
+            if (alone == (q.next >= GPU_NEXT_ALONE))
+                break; // nor is it the other's
+        }
         const bool again = left == REST_OTHER ? serve(e, q) : left != REST_NONE;
         if (lane == b)
             tail = e.w.tail;
@@ -200,6 +204,7 @@ enum why : uint32_t { WHY_OTHER, WHY_ROUND, WHY_HELP, WHY_LEAVE };
 struct passes_state {
     uint32_t first; // QPs being looked at
     uint32_t todo;  // WHY_OTHER: of those to be served otherwise
+    uint32_t open;  // WHY_HELP: lanes 0 to 3: jobs
 };
 
 // The passes of a warp for as long as they need no call, which would cost them registers. `served`: what the last call
@@ -234,6 +239,7 @@ GPU_CALL why passes(engine e, const gpu_key *keys, bool watches, bool served, pa
             __syncwarp();
             continue;
         }
+        s.open = open;
         *state = s;
         return e.a.is_virtual ? WHY_ROUND : go ? WHY_LEAVE : WHY_HELP;
     }
@@ -241,7 +247,7 @@ GPU_CALL why passes(engine e, const gpu_key *keys, bool watches, bool served, pa
 
 GPU_FN void run(engine e, const gpu_key *keys) {
     const bool watches = !e.a.is_virtual && blockIdx.x == 0 && threadIdx.x / 32 == e.a.warps - 1;
-    passes_state state = {0, 0};
+    passes_state state = {0, 0, 0};
     bool served = false;
     for (;;) {
         const why reason = passes(e, keys, watches, served, &state);
@@ -250,7 +256,7 @@ GPU_FN void run(engine e, const gpu_key *keys) {
             serve_each(e, keys, state.first, state.todo);
             stir(e);
         } else if (reason == WHY_HELP)
-            help(e.a.board);
+            help(e.a.board, e.w.index, state.open);
         else if (reason == WHY_LEAVE || !step_on(e))
             return;
     }

@@ -282,7 +282,7 @@ GPU_CALL bool serve_now(engine e, gpu_qp &q, uint32_t prod) {
         return bell_is_ahead(e, q);
     uint32_t left = ahead, end = left > VISIT_BLOCKS ? left - VISIT_BLOCKS : 0;
     const bool simple = q.simple_cq;
-    bool single = q.next == GPU_NEXT_ALONE;
+    bool single = q.next >= GPU_NEXT_ALONE;
     while (left > end) {
         small s;
         s.what = KIND_OTHER;

@@ -334,10 +334,17 @@ GPU_CALL int move_pieces(engine e, const gpu_qp &q, const struct wqe &wqe) {
     return pieces(e, q, wqe, remote, &dirt);
 }
 
-// Lane 0: one read-modify-write for all NICs of the host.
+// Lane 0: one read-modify-write for all NICs of the host, in one way to the word where masks allow it.
 GPU_FN uint64_t atomic_8(const struct wqe &wqe, unsigned long long *word) {
     if (!wqe.compare && wqe.boundary == 0)
         return atomicAdd_system(word, (unsigned long long)wqe.swap_add);
+    if (wqe.compare && wqe.swap_mask == 0)
+        return load64(word);
+    if (wqe.compare && wqe.swap_mask == ~0ull && wqe.compare_mask == ~0ull)
+        return atomicCAS_system(word, (unsigned long long)wqe.compare_value,
+                                (unsigned long long)wqe.swap_add);
+    if (wqe.compare && wqe.swap_mask == ~0ull && wqe.compare_mask == 0)
+        return atomicExch_system(word, (unsigned long long)wqe.swap_add);
     uint64_t old = load64(word), next;
     while (wqe_atomic_apply(&wqe, old, &next)) {
         const uint64_t seen = atomicCAS_system(word, (unsigned long long)old, (unsigned long long)next);

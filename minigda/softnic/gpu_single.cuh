@@ -1,6 +1,9 @@
-// GPU engine: reads, atomics, waits and inline writes of several blocks at a QP whose CQ is its own, without a
-// profile. The same rules as serve_one()'s, in as few instructions as a warp alone can do them with: it is their
+// GPU engine: requests one by one at a QP whose CQ is its own, without a profile: reads, atomics, waits, and the writes in
+// front of them. The same rules as serve_one()'s, in as few instructions as a warp alone can do them with: it is their
 // number that such a request takes, more than its ways to memory. Whatever is wrong with one is left to serve_one().
+//
+// A visit fetches up to FETCH_AT_ONCE blocks in one go and executes them in order, so that a put and its signal cost one way
+// to the queue.
 #ifndef SOFTNIC_GPU_SINGLE_CUH
 #define SOFTNIC_GPU_SINGLE_CUH
 
@@ -8,81 +11,151 @@
 
 namespace softnic_gpu {
 
-// What is to be copied: nothing, or bytes that lie apart.
-struct move {
-    uint64_t to, from;
-    uint32_t bytes;
+// One request, checked as far as keys and lengths go.
+enum lone_kind : uint32_t { LONE_NOT, LONE_NOP, LONE_WAIT, LONE_WAITS, LONE_WRITE, LONE_READ, LONE_ATOMIC };
+struct lone {
+    uint64_t remote, local; // addresses here; local: what is written, or where a result goes
+    uint32_t bytes;         // payload; of an atomic its operand
+    uint32_t far;           // FAR_...
+    lone_kind kind;
 };
+enum : uint32_t { FAR_REMOTE = 1, FAR_LOCAL = 2 };
 
-// The WQE in the warp's words, checked as far as keys and lengths go; 0: somebody else's.
-GPU_FN bool single_write(engine e, const gpu_key *keys, const gpu_qp &q, const struct wqe &w, move *m,
-                         uint32_t *far_p) {
-    m->to = resolve_shared(keys, e.a.key_mask, q.node, w.rkey, w.raddr, w.bytes, SOFTNIC_REMOTE_WRITE, far_p);
-    m->from = (uint64_t)w.first.data;
-    m->bytes = w.bytes;
-    return w.pieces == 1 && w.first.data && m->to && w.bytes;
-}
-GPU_FN bool single_read(engine e, const gpu_key *keys, const gpu_qp &q, const struct wqe &w, move *m,
-                        uint32_t *far_p) {
-    uint32_t ignored;
-    m->to = resolve_shared(keys, e.a.key_mask, e.a.self, w.first.lkey, w.first.addr, w.bytes,
-                           SOFTNIC_LOCAL_WRITE, far_p);
-    m->from =
-        resolve_shared(keys, e.a.key_mask, q.node, w.rkey, w.raddr, w.bytes, SOFTNIC_REMOTE_READ, &ignored);
-    m->bytes = w.bytes;
-    return w.pieces == 1 && m->to && m->from && w.bytes < SHARE_FROM && apart(m->to, m->from, w.bytes);
-}
-GPU_FN bool single_atomic(engine e, const gpu_key *keys, const gpu_qp &q, const struct wqe &w, move *m,
-                          uint32_t *far_p, uint32_t *word_far_p) {
-    m->to = resolve_shared(keys, e.a.key_mask, e.a.self, w.first.lkey, w.first.addr, w.operand,
-                           SOFTNIC_LOCAL_WRITE, far_p);
-    m->from = resolve_shared(keys, e.a.key_mask, q.node, w.rkey, w.raddr, w.operand, SOFTNIC_REMOTE_ATOMIC,
-                             word_far_p);
-    m->bytes = w.operand;
-    return m->to && m->from && is_word(m->to, w.operand) && (w.raddr | m->from) % w.operand == 0;
+GPU_FN lone_kind lone_wait(engine e, const uint64_t *words, const struct wqe_head &head) {
+    struct wqe w;
+    w.wait_index = wqe_be_lo(words[3]);
+    w.wait_cqn = wqe_be_hi(words[3]) & MLX5_QPN_MASK;
+    const int passed = head.ds == 2 ? wait_passed(e, w) : -1;
+    return passed > 0 ? LONE_WAIT : passed == 0 ? LONE_WAITS : LONE_NOT;
 }
 
-GPU_FN void copy_single(const move &m, uint32_t lane) {
-    if (!is_word(m.to, m.bytes) || (m.from & (m.bytes - 1) & 3)) {
-        copy_apart<4>(m.to, m.from, m.bytes, lane);
-        return;
+// As wqe_decode() and the checks of move_pieces() and atomic_one(), for one piece. words: the same to all lanes; ten of
+// them may be looked at.
+GPU_FN lone lone_look(engine e, const gpu_key *keys, const gpu_qp &q, const uint64_t *words,
+                      const struct wqe_head &head) {
+    const uint32_t op = head.opcode, lane = lane_id();
+    lone l = {0, 0, 0, 0, LONE_NOT};
+    if (op == MLX5_OP_NOP)
+        l.kind = LONE_NOP;
+    if (op == MLX5_OP_WAIT)
+        l.kind = lone_wait(e, words, head);
+    const bool write = op == MLX5_OP_RDMA_WRITE, read = op == MLX5_OP_RDMA_READ, moves = write || read;
+    const bool swaps = op == MLX5_OP_MASKED_CS, masked = swaps || op == MLX5_OP_MASKED_FA;
+    const bool half = masked && head.opmod == MLX5_OPMOD_MASKED_4;
+    if (!moves && !masked && op != MLX5_OP_ATOMIC_FA && op != MLX5_OP_ATOMIC_CS)
+        return l;
+    if (!half && head.opmod != (masked ? MLX5_OPMOD_MASKED_8 : 0))
+        return l;
+    const uint32_t segment = moves ? 2 : swaps && !half ? 4 : 3;
+    const uint64_t *piece = words + 2 * segment;
+    const uint32_t count = wqe_be_lo(piece[0]), length = count & MLX5_BYTE_COUNT, operand = half ? 4 : 8;
+    const bool is_inline = (count & MLX5_INLINE) != 0;
+    l.bytes = moves ? length : operand;
+    if (length == 0 || length > MLX5_MESSAGE_MAX || length < l.bytes || l.bytes >= SHARE_FROM)
+        return l;
+    if (is_inline ? !write || (4 + length + MLX5_DS - 1) / MLX5_DS != head.ds - 2u : head.ds != segment + 1)
+        return l;
+    // Both ends at once: even lanes look for the remote one, odd lanes for the local one.
+    const bool here = lane & 1;
+    const uint32_t right = here    ? (write ? 0 : SOFTNIC_LOCAL_WRITE)
+                           : write ? SOFTNIC_REMOTE_WRITE
+                           : read  ? SOFTNIC_REMOTE_READ
+                                   : SOFTNIC_REMOTE_ATOMIC;
+    const uint64_t va = wqe_be64(here ? piece[1] : words[2]);
+    uint32_t far = 0;
+    const uint64_t at =
+        resolve_shared(keys, e.a.key_mask, here ? e.a.self : q.node,
+                       here ? wqe_be_hi(piece[0]) : wqe_be_lo(words[3]), va, l.bytes, right, &far);
+    l.far = __ballot_sync(ALL, at && far) & (FAR_REMOTE | FAR_LOCAL);
+    l.remote = __shfl_sync(ALL, at, 0);
+    l.local = is_inline ? (uint64_t)piece + 4 : __shfl_sync(ALL, at, 1);
+    if (l.remote == 0 || l.local == 0)
+        return l;
+    if (moves) {
+        if (is_inline || apart(l.remote, l.local, l.bytes))
+            l.kind = write ? LONE_WRITE : LONE_READ;
+    } else if (is_word(l.local, operand) && ((wqe_be64(words[2]) | l.remote) & (operand - 1)) == 0) {
+        l.kind = LONE_ATOMIC;
     }
-    uint64_t v;
-    if (m.bytes == 8 && (m.from & 7)) // inline data begin in the middle of a word
-        v = load32((const void *)m.from) | (uint64_t)load32((const void *)(m.from + 4)) << 32;
-    else
-        v = load_word(m.from, m.bytes);
-    if (lane == 0)
-        store_word(m.to, v, m.bytes);
+    return l;
 }
 
-// What a visit of up to VISITS requests did; several sums to a register.
-enum { VISITS = 4 };
-struct single_sums {
+GPU_FN bool is_inline_data(engine e, uint64_t at) { return at - (uint64_t)e.w.words < sizeof e.w.words; }
+
+// A word as such, since somebody may poll it.
+GPU_FN void lone_copy(uint64_t to, uint64_t from, uint32_t bytes, uint32_t lane) {
+    if (is_word(to, bytes) && ((from & (bytes - 1)) == 0 || (bytes == 8 && (from & 3) == 0))) {
+        uint64_t v;
+        if (bytes == 8 && (from & 7)) // inline data begin in the middle of a word
+            v = load32((const void *)from) | (uint64_t)load32((const void *)(from + 4)) << 32;
+        else
+            v = load_word(from, bytes);
+        if (lane == 0)
+            store_word(to, v, bytes);
+    } else {
+        copy_one(to, from, bytes, lane);
+    }
+    __syncwarp();
+}
+
+// Lane 0. Returns what the word was, as it goes to the initiator.
+GPU_FN uint64_t lone_atomic(const uint64_t *words, const struct wqe_head &head, uint64_t word) {
+    if (head.opcode == MLX5_OP_ATOMIC_FA)
+        return atomicAdd_system((unsigned long long *)word, (unsigned long long)wqe_be64(words[4]));
+    struct wqe w;
+    wqe_decode(words, &head, &w);
+    return w.operand == 8 ? atomic_8(w, (unsigned long long *)word)
+                          : mlx5_be32(atomic_4(w, (uint32_t *)word));
+}
+
+// What a visit did; several sums to a register, of at most FETCH_AT_ONCE requests.
+struct lone_sums {
     uint32_t counts; // of WQEs, CQEs << 8, segments << 16
-    uint32_t kinds;  // of WAITs, atomics << 8, reads << 16, inline writes << 24
+    uint32_t kinds;  // of WAITs, atomics << 8, reads << 16, NOPs << 24
+    uint32_t writes; // and inline ones << 16
     uint32_t last;   // opcode << 16 | index of the last that asked for a CQE
     uint32_t bytes;  // in that CQE
     uint32_t payload, dirt;
 };
-enum : uint32_t { IS_WAIT = 1, IS_ATOMIC = 1 << 8, IS_READ = 1 << 16, IS_INLINE = 1 << 24 };
+GPU_FN void count_lone(lone_sums &t, const lone &l, uint32_t ds, bool is_inline) {
+    t.counts += 1 + (ds << 16);
+    t.kinds += l.kind == LONE_WAIT     ? 1
+               : l.kind == LONE_ATOMIC ? 1 << 8
+               : l.kind == LONE_READ   ? 1 << 16
+               : l.kind == LONE_NOP    ? 1 << 24
+                                       : 0;
+    if (l.kind == LONE_WRITE)
+        t.writes += is_inline ? 1 | 1 << 16 : 1;
+    t.payload += l.bytes;
+}
+
+// What is likely to come next. Only after some visits of nothing but writes does a queue go back to where many of them
+// are executed side by side: a put and a signal may have been announced one by one.
+GPU_FN uint8_t next_likely(uint32_t before, const lone_sums &t) {
+    if (t.kinds)
+        return GPU_NEXT_ALONE;
+    if (before < GPU_NEXT_ALONE_LAST)
+        return (uint8_t)(before + 1);
+    return t.dirt & DIRTY_LONG ? GPU_NEXT_LONG : GPU_NEXT_ANY;
+}
 
 // A visit's end: counts, and the first part of its CQE.
-GPU_FN void single_end(engine e, gpu_qp &q, uint32_t lane, const single_sums &t, uint32_t prod,
-                       uint32_t cons) {
+GPU_FN void lone_end(engine e, gpu_qp &q, uint32_t lane, const lone_sums &t, uint32_t prod, uint32_t cons,
+                     bool many) {
     const bool rung = prod != q.seen;
-    const uint32_t wqes = t.counts & 255, cqes = t.counts >> 8 & 255, inlines = t.kinds >> 24;
+    const uint32_t wqes = t.counts & 255, cqes = t.counts >> 8 & 255;
     uint32_t dirt = t.dirt;
     if (cqes && q.simple_cq) {
         if (lane < 7)
             store64((void *)(q.cqe + 8 * lane), cqe_word(e, lane, t.bytes, 0));
         dirt |= q.far ? DIRTY | DIRTY_FAR : DIRTY;
     }
-    const uint32_t more = lane == GPU_WQES                            ? wqes
-                          : lane == GPU_SEGMENTS                      ? t.counts >> 16
-                          : lane == GPU_WRITES || lane == GPU_INLINES ? inlines
-                          : lane == GPU_CQES                          ? cqes
-                                                                      : (uint32_t)rung;
+    const uint32_t more = lane == GPU_WQES       ? wqes
+                          : lane == GPU_SEGMENTS ? t.counts >> 16
+                          : lane == GPU_WRITES   ? t.writes & 0xffff
+                          : lane == GPU_INLINES  ? t.writes >> 16
+                          : lane == GPU_CQES     ? cqes
+                                                 : (uint32_t)rung;
     uint32_t had = 0;
     if (lane < GPU_COUNTS)
         had = q.count[lane];
@@ -93,14 +166,17 @@ GPU_FN void single_end(engine e, gpu_qp &q, uint32_t lane, const single_sums &t,
         softnic_counters &n = cold_of(e, q).n;
         if (had == 0)
             n.qps_used = 1;
-        bump(&n.wqe_wait, t.kinds & 255);
-        bump(&n.wqe_atomic, t.kinds >> 8 & 255);
-        bump(&n.wqe_read, t.kinds >> 16 & 255);
+        if (t.kinds) {
+            bump(&n.wqe_wait, t.kinds & 255);
+            bump(&n.wqe_atomic, t.kinds >> 8 & 255);
+            bump(&n.wqe_read, t.kinds >> 16 & 255);
+            bump(&n.wqe_nop, t.kinds >> 24);
+        }
         q.seen = (uint16_t)prod;
         q.cons = cons;
         q.payload += t.payload;
         q.asked = GPU_ASK_NO;
-        q.next = GPU_NEXT_LONG; // as in a put and its signal
+        q.next = many ? (uint8_t)GPU_NEXT_LONG : next_likely(q.next, t);
         if (cqes) {
             q.prod += cqes;
             if (q.ring_cq)
@@ -126,77 +202,80 @@ GPU_FN void rung_in_vain(engine e, gpu_qp &q, uint32_t lane, uint32_t prod) {
     __syncwarp();
 }
 
-// Up to a few, one after the other. REST_OTHER: nothing was done. Keys in shared memory.
+// Needs this write no fence in front of it, as in serve_fast()?
+GPU_FN bool beside(engine e, const gpu_qp &q, const lone &l, const lone_sums &t) {
+    return l.kind == LONE_WRITE && t.kinds == 0 && q.node != e.a.self &&
+           !((t.dirt & DIRTY_LONG) && is_word(l.remote, l.bytes));
+}
+
+// Long writes in a row, `left` blocks of them at most: worth being done side by side, or by several warps.
+GPU_FN bool is_many(const lone &l, uint32_t left) {
+    return l.kind == LONE_WRITE && left > 2 && l.bytes * left >= 2 * SHARE_FROM;
+}
+
+// What is announced, as far as it was fetched. REST_OTHER: nothing was done. Keys in shared memory.
 GPU_CALL rest serve_single(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod) {
     const uint32_t lane = lane_id(), mask = q.mask, qpn = q.qpn;
-    uint32_t cons = q.cons, left = (prod - cons) & 0xffff;
+    uint32_t cons = q.cons, left = (prod - cons) & 0xffff, at = 0;
     if (left == 0 || left > mask + 1)
         return REST_OTHER;
-    single_sums t = {0, 0, 0, 0, 0, e.w.dirty};
-    bool waits = false;
+    const uint32_t fetched = left < FETCH_AT_ONCE ? left : (uint32_t)FETCH_AT_ONCE;
+    struct wqe_head head;
+    fetch_blocks(e, q.sq, mask, cons, left, &head);
+    lone_sums t = {0, 0, 0, 0, 0, 0, e.w.dirty};
+    bool waits = false, many = false;
     GPU_ROLLED
-    for (int visits = VISITS; left > 0 && visits > 0; visits--) {
-        struct wqe_head head;
-        struct wqe w;
-        move m = {0, 0, 0};
-        uint32_t far = 0, word_far = 0;
-        fetch_blocks(e, q.sq, mask, cons, left, &head);
-        bool fine = wqe_check_head(&head, cons, qpn, left) == 0 && head.ds <= 4 * FETCH_AT_ONCE &&
-                    wqe_decode(e.w.words, &head, &w) == 0;
-        if (fine && w.action == WQE_WAIT) {
-            const int passed = wait_passed(e, w);
-            waits = passed == 0;
-            fine = passed > 0;
-        } else if (fine) {
-            fine = w.action == WQE_ATOMIC  ? single_atomic(e, keys, q, w, &m, &far, &word_far)
-                   : w.action == WQE_READ  ? single_read(e, keys, q, w, &m, &far)
-                   : w.action == WQE_WRITE ? single_write(e, keys, q, w, &m, &far)
-                                           : false;
-        }
-        if (!fine)
+    while (at < fetched) {
+        const uint64_t *words = e.w.words + at * WQE_BLOCK_WORDS;
+        head = wqe_head(words);
+        const uint32_t blocks = mlx5_ds_blocks(head.ds);
+        if (wqe_check_head(&head, cons, qpn, left) || at + blocks > fetched)
             break;
+        const lone l = lone_look(e, keys, q, words, head);
+        waits = l.kind == LONE_WAITS;
+        many = is_many(l, left);
+        if (l.kind == LONE_NOT || waits || many)
+            break;
+        const bool is_inline = l.kind == LONE_WRITE && is_inline_data(e, l.local);
         // Behind what is under way; who sees an atomic sees the rest.
-        if (m.bytes && t.dirt) {
-            fence_warp((t.dirt & DIRTY_FAR) || word_far);
+        if (l.bytes && t.dirt && !beside(e, q, l, t)) {
+            fence_warp((t.dirt & DIRTY_FAR) || (l.kind == LONE_ATOMIC && (l.far & FAR_REMOTE)));
             t.dirt = 0;
         }
-        if (w.action == WQE_ATOMIC) {
-            if (lane == 0) {
-                const uint64_t old = w.operand == 8 ? atomic_8(w, (unsigned long long *)m.from)
-                                                    : mlx5_be32(atomic_4(w, (uint32_t *)m.from));
-                store_word(m.to, old, w.operand);
-            }
-            t.kinds += IS_ATOMIC;
-            t.dirt |= far ? DIRTY | DIRTY_FAR : DIRTY;
-        } else if (m.bytes) {
-            copy_single(m, lane);
-            t.dirt |= (far ? DIRTY | DIRTY_FAR : DIRTY) | DIRTY_LONG;
-            t.kinds += w.action == WQE_READ ? IS_READ : IS_INLINE;
-        } else {
-            t.kinds += IS_WAIT;
+        if (l.kind == LONE_ATOMIC) {
+            if (lane == 0)
+                store_word(l.local, lone_atomic(words, head, l.remote), l.bytes);
+            t.dirt |= l.far & FAR_LOCAL ? DIRTY | DIRTY_FAR : DIRTY;
+        } else if (l.bytes) {
+            const bool write = l.kind == LONE_WRITE;
+            lone_copy(write ? l.remote : l.local, write ? l.local : l.remote, l.bytes, lane);
+            t.dirt |= (l.far & (write ? FAR_REMOTE : FAR_LOCAL) ? DIRTY | DIRTY_FAR : DIRTY) | DIRTY_LONG;
         }
-        __syncwarp(); // all have done with the words
         if (head.fm_ce_se & MLX5_CTRL_CQ_UPDATE) {
             t.last = (uint32_t)head.opcode << 16 | (cons & 0xffff);
-            t.bytes = w.action == WQE_WRITE ? 0 : m.bytes;
+            t.bytes = l.kind == LONE_WRITE ? 0 : l.bytes;
             if (q.ring_cq) {
                 ring_cqes(e, q, lane, 1, t.counts >> 8 & 255, cons, head.opcode, t.bytes, t.dirt & DIRTY_FAR);
                 t.dirt = 0;
             }
             t.counts += 1 << 8;
         }
-        t.counts += 1 + ((uint32_t)head.ds << 16);
-        t.payload += m.bytes;
-        cons += w.blocks;
-        left -= w.blocks;
+        count_lone(t, l, head.ds, is_inline);
+        cons += blocks;
+        left -= blocks;
+        at += blocks;
     }
-    if (t.counts == 0) {
-        if (waits && prod != q.seen) // it was rung all the same
-            rung_in_vain(e, q, lane, prod);
-        return waits ? REST_WAITS : REST_OTHER;
+    if (t.counts) {
+        lone_end(e, q, lane, t, prod, cons, many);
+        return left ? REST_MORE : REST_NONE;
     }
-    single_end(e, q, lane, t, prod, cons);
-    return left ? REST_MORE : REST_NONE;
+    if (waits && prod != q.seen) // it was rung all the same
+        rung_in_vain(e, q, lane, prod);
+    __syncwarp();
+    if (many && lane == 0)
+        q.next = GPU_NEXT_LONG;
+    __syncwarp();
+    return waits ? REST_WAITS : REST_OTHER;
 }
 
 } // namespace softnic_gpu

@@ -152,6 +152,7 @@ template <class T> T atomicCAS(T *p, T expected, T v) {
     return expected;
 }
 template <class T> T atomicAdd_system(T *p, T v) { return atomicAdd(p, v); }
+template <class T> T atomicExch_system(T *p, T v) { return atomicExch(p, v); }
 template <class T> T atomicCAS_system(T *p, T expected, T v) { return atomicCAS(p, expected, v); }
 
 namespace softnic_gpu {

@@ -154,6 +154,11 @@ static const struct atomic_case atomics[] = {
     {"masked CS 8 AND", 0x14, 9, 8, 0, 0, 0xf0, 0, 0xff, 0x0f},
     {"masked CS 8 hit by mask", 0x14, 9, 8, 0xaa00, 0x12, 0xff00, 0xff, 0x5512, 0xaa12},
     {"masked CS 8 miss", 0x14, 9, 8, 0xaa00, 0x13, 0xff00, 0xff, 0x5512, 0x5512},
+    {"masked CS 8 all by a part, hit", 0x14, 9, 8, 0xabcdef0123, 0x12, ~0ull, 0xff, 0x5512, 0xabcdef0123},
+    {"masked CS 8 all by a part, miss", 0x14, 9, 8, 0xabcdef0123, 0x13, ~0ull, 0xff, 0x5512, 0x5512},
+    {"masked CS 8 all by all, hit", 0x14, 9, 8, 0xabcdef0123, 0x5512, ~0ull, ~0ull, 0x5512, 0xabcdef0123},
+    {"masked CS 8 all by all, miss", 0x14, 9, 8, 0xabcdef0123, 0x5512, ~0ull, ~0ull, 0x15512, 0x15512},
+    {"masked CS 8 nothing", 0x14, 9, 8, 0xabcdef0123, 0x5512, 0, ~0ull, 0x5512, 0x5512},
     {"masked FA 8 add", 0x15, 9, 8, 0x100000001, 0, 0, 0, 0xffffffff, 0x200000000},
     {"masked FA 8 xor", 0x15, 9, 8, 0xff00ff, ~0ull, 0, 0, 0x0ff0f0, 0xf0f00f},
     {"masked FA 8 two fields", 0x15, 9, 8, 0x0000000100000001, 0x0000000080000000, 0, 0, 0x00000005ffffffff,
@@ -224,6 +229,68 @@ static void test_atomics(void) {
             fprintf(stderr, "  in atomic case \"%s\"\n", c->name);
     }
     rig_free(&r);
+}
+
+/* Requests of all kinds announced at once, to this node's own memory: each sees what the one before it did, source and
+ * target overlap, and one lies across any eight blocks that are fetched together. */
+static void test_in_a_row(void) {
+    struct rig r = rig_virtual();
+    struct rig_qp *q = rig_qp_add(r.nic[0], 0, 0, 0);
+    const uint32_t key = r.key[0];
+    uint8_t *m = r.mem[0], *want = malloc(4096), flag[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    for (uint32_t lap = 0; lap < 3; lap++) {
+        const uint32_t first = 6 * lap, at = q->posted;
+        fill(m, 4096, 30 + lap);
+        memcpy(want, m, 4096);
+        uint64_t word, old;
+        memcpy(&old, m, 8);
+        word = old + 5;
+        rig_fetch_add(q, m, key, 5, m + 8, key, 0);
+        memcpy(want + 8, &old, 8);
+        memcpy(want, &word, 8);
+        rig_write(q, m + 300, key, m + 260, key, 501, 8);
+        memmove(want + 300, want + 260, 501);
+        rig_nop(q, 0);
+        rig_write(q, m + 16, key, m, key, 8, 8);
+        memcpy(want + 16, want, 8);
+        rig_nop(q, 8);
+        rig_write_inline(q, m + 24, key, flag, 8, 0);
+        memcpy(want + 24, flag, 8);
+        rig_nop(q, 0);
+        rig_write_inline(q, m + 1204, key, "0123456789abcdefghijklmnopqrstuvwxyzABCD", 40,
+                         8); /* blocks 7 and 8 */
+        memcpy(want + 1204, "0123456789abcdefghijklmnopqrstuvwxyzABCD", 40);
+        rig_read(q, m + 1200, key, m + 1216, key, 64, 8);
+        memmove(want + 1216, want + 1200, 64);
+        rig_fetch_add(q, m + 16, key, 1, m + 2000, key, 8);
+        memcpy(want + 2000, want + 16, 8);
+        word++;
+        memcpy(want + 16, &word, 8);
+        rig_ring(q);
+        softnic_advance(r.nic[0], 0);
+        CHECK_OK(q, first, 0x08, at + 1);
+        CHECK_EQ(get32(rig_cqe(q, first) + 44), 0);
+        CHECK_OK(q, first + 1, 0x08, at + 3);
+        CHECK_EQ(get32(rig_cqe(q, first + 1) + 44), 0);
+        CHECK_OK(q, first + 2, 0x00, at + 4);
+        CHECK_OK(q, first + 3, 0x08, at + 7);
+        CHECK_OK(q, first + 4, 0x10, at + 9);
+        CHECK_EQ(get32(rig_cqe(q, first + 4) + 44), 64);
+        CHECK_OK(q, first + 5, 0x12, at + 10);
+        CHECK(memcmp(m, want, 4096) == 0);
+    }
+    struct softnic_counters n;
+    MUST(softnic_counters_get(r.nic[0], q->qpn, &n));
+    CHECK_EQ(n.wqes, 30);
+    CHECK_EQ(n.wqe_atomic, 6);
+    CHECK_EQ(n.wqe_read, 3);
+    CHECK_EQ(n.wqe_nop, 9);
+    CHECK_EQ(n.wqe_write, 12);
+    CHECK_EQ(n.wqe_write_inline, 6);
+    CHECK_EQ(n.payload_bytes, 3 * (8 + 501 + 8 + 8 + 40 + 64 + 8));
+    free(want);
+    rig_free(&r);
+    bed_free(q);
 }
 
 /* DUMP reads its local memory and moves nothing; it has a CQE like the others. */
@@ -359,6 +426,7 @@ static void tests(void) {
     test_write_pieces();
     test_read();
     test_atomics();
+    test_in_a_row();
     test_dump();
     test_flags();
     test_self();
