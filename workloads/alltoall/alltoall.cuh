@@ -90,8 +90,8 @@ struct alltoall_workload {
                              : agent.signal(peer, sig, 1));
         }
         GIC_TRY(agent.ring());
-        if (self.agent == (h.nranks - 1) % self.agents)
-            gic::copy_local(h, self, p.peers[h.rank].dst, p.peers[h.rank].src, p.peers[h.rank].bytes);
+        const Peer &own = p.peers[h.rank];
+        gic::copy_shared(h, self, own.dst, own.src, own.bytes);
         for (uint32_t i = 1 + self.agent; i < h.nranks; i += self.agents)
             GIC_TRY(agent.wait(p.arrived + 8ull * ((h.rank + i) % h.nranks), round));
         return agent.quiet();

@@ -95,6 +95,29 @@ void check_copies() {
         }
 }
 
+// A copy that all agents share: sizes that end within a unit and a word, and areas that are no multiple of 16 apart.
+void check_shared_copies() {
+    struct {
+        uint8_t *window;
+    } h;
+    for (uint32_t agents : {1u, 2u, 7u})
+        for (uint32_t bytes : {0u, 1u, 8u, 17u, 4096u, 4103u, 9000u})
+            for (uint32_t dst : {9216u, 9224u}) {
+                alignas(16) uint8_t window[2 * 9216 + 64];
+                for (uint32_t i = 0; i < sizeof window; i++)
+                    window[i] = i < 9216 ? (uint8_t)(i * 31 + i / 241) : 0;
+                h.window = window;
+                for (uint32_t agent = 0; agent < agents; agent++)
+                    gic::copy_shared(h, gic::Self{agent, agents, 0, 1}, dst, 0, bytes);
+                CHECK(std::equal(window, window + bytes, window + dst),
+                      "shared copy of %u bytes by %u agents to %u", bytes, agents, dst);
+                CHECK(
+                    std::all_of(window + 9216, window + dst, [](uint8_t b) { return b == 0; }) &&
+                        std::all_of(window + dst + bytes, std::end(window), [](uint8_t b) { return b == 0; }),
+                    "shared copy of %u bytes by %u agents to %u: bytes beside them", bytes, agents, dst);
+            }
+}
+
 } // namespace
 
 int main() {
@@ -117,6 +140,7 @@ int main() {
                 }
             }
     check_copies();
+    check_shared_copies();
     if (failures == 0)
         printf("ok\n");
     return failures != 0;

@@ -76,16 +76,24 @@ GIC_DEVICE void copy_units(uint8_t *to, const uint8_t *from, uint64_t begin, uin
     }
 }
 
-// One agent copies within its own window; both offsets are multiples of 8.
+// The agents of a launch copy within their own window, a piece each in turn; both offsets are multiples of 8.
 template <class H>
-GIC_DEVICE void copy_local(const H &h, const Self &self, uint64_t dst, uint64_t src, uint64_t bytes) {
+GIC_DEVICE void copy_shared(const H &h, const Self &self, uint64_t dst, uint64_t src, uint64_t bytes) {
     uint8_t *to = h.window + dst;
     const uint8_t *from = h.window + src;
     uint64_t done = 0;
     if ((((uintptr_t)to | (uintptr_t)from) & (sizeof(Unit) - 1)) == 0) {
-        copy_units(to, from, 0, bytes / sizeof(Unit), lane_first(self), lane_step(self));
-        done = bytes / sizeof(Unit) * sizeof(Unit);
+        const uint64_t units = bytes / sizeof(Unit);
+        const uint32_t piece = piece_units(self.lanes, 8);
+        GIC_ROLLED
+        for (uint64_t at = (uint64_t)self.agent * piece; at < units; at += (uint64_t)self.agents * piece)
+            copy_units(to, from, at, at + piece < units ? at + piece : units, lane_first(self),
+                       lane_step(self));
+        done = units * sizeof(Unit);
     }
+    if (self.agent != 0)
+        return;
+    GIC_ROLLED
     for (uint64_t i = done / 8 + lane_first(self); i < bytes / 8; i += lane_step(self))
         *(uint64_t *)(to + 8 * i) = *(const uint64_t *)(from + 8 * i);
     if (lane_first(self) == 0)
