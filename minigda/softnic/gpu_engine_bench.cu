@@ -545,11 +545,6 @@ int main(int argc, char **argv) {
         s.sms = 8;
         s.qps = 4;
         bandwidth(s, 1 << 20, ce);
-        s.qps = 16;
-        bandwidth(s, 65536, ce);
-        bandwidth(s, 14336, ce);
-        bandwidth(s, 7168, ce);
-        bandwidth(s, 4096, ce);
         if (devices > 1) {
             const double both = copy_engine_bandwidth(s.device, s.peer_device, true);
             printf("both ways at once; copy engines %.1f each\n", both);
@@ -557,6 +552,19 @@ int main(int argc, char **argv) {
             for (uint32_t bytes : {1u << 20, 16u << 20})
                 duplex(s, bytes, both);
         }
+    }
+    if (want("rows")) { // of the sizes that expert parallelism sends
+        const double ce = copy_engine_bandwidth(s.device, s.peer_device, false);
+        printf("\nwrites of rows by pointer, GB/s; copy engine %.1f\n| QPs | bytes | SMs | GB/s | of copy "
+               "engine | payload |\n",
+               ce);
+        for (uint32_t sms : {1, 8})
+            for (uint32_t qps : {1, 16, 64})
+                for (uint32_t bytes : {4096, 7168, 14336, 32768, 65536}) {
+                    s.sms = sms;
+                    s.qps = qps;
+                    bandwidth(s, bytes, ce);
+                }
     }
     return failures != 0;
 }
