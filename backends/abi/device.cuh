@@ -212,7 +212,11 @@ template <Scope S = Scope::device, class T> inline T fetch_max(T *p, T v) {
 template <Scope S = Scope::device, class T> inline bool cas_acquire(T *p, T expect, T v) {
     return __atomic_compare_exchange_n(p, &expect, v, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
+#if defined(GIC_ARRIVED) // a test that looks at what is waited for
+inline void arrived(uint64_t value) { GIC_ARRIVED(value); }
+#else
 inline void arrived(uint64_t) {}
+#endif
 template <Scope S> inline void fence_acq_rel() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 template <Scope S> inline void fence_seq_cst() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 // The time-stamp counter; what it counts in is calibrated against globaltimer over each timed loop.

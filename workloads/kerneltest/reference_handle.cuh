@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <vector>
 
 struct ReferenceFabric {
@@ -18,6 +19,8 @@ struct ReferenceFabric {
         uint8_t *window;
         std::atomic<uint64_t> count[GIC_OP_COUNT];
         std::atomic<uint64_t> payload;
+        std::mutex lock;
+        std::vector<uint64_t> fetched; // what its fetch_adds returned
     };
     std::vector<Rank> ranks;
     uint64_t window_bytes;
@@ -81,7 +84,11 @@ struct ReferenceHandle {
         int fetch_add(uint32_t peer, uint64_t off, uint64_t add, uint64_t *old_p) {
             int status = post(GIC_OP_FETCH_ADD, peer, off, 0, 8,
                               [=] { *old_p = __atomic_fetch_add(word(peer, off), add, __ATOMIC_ACQ_REL); });
-            return status ? status : ring();
+            if (status == gic::OK && (status = ring()) == gic::OK) {
+                const std::lock_guard<std::mutex> hold(h_.fabric->ranks[h_.rank].lock);
+                h_.fabric->ranks[h_.rank].fetched.push_back(*old_p);
+            }
+            return status;
         }
         int fence(uint32_t) { return gic::OK; }
         int flush(uint32_t) { return ring(); }

@@ -212,6 +212,7 @@ struct op_workload {
             const uint64_t from = gic::clock64();
             uint64_t old = 0;
             GIC_TRY(complete(agent, p, slot(p, i), &old));
+            gic::arrived(old); // whatever the handle does: the answer is here before the clock is read
             sample(self, p.ticks[COMPLETION], p.warmup, i, from, gic::clock64());
             if (p.op == ATOMIC && self.lane == 0) // the old values are this operation's payload
                 *(uint64_t *)(h.window + p.dst + slot(p, i)) = old;
