@@ -33,6 +33,35 @@ void check(const Case &c) {
     printf(": %d \"%s\", want %d with \"%s\"\n", status, said.c_str(), c.status, c.text);
 }
 
+// A run that would go over another path than it is asked for does not begin.
+void check_paths() {
+    using nvshmem_backend::Path;
+    const struct {
+        Path path;
+        std::vector<bool> mapped; // at rank 1, whose own always is
+        int status;
+        const char *text;
+    } cases[] = {
+        {Path::ibgda, {false, true, false}, 0, ""},
+        {Path::ibrc, {false, true}, 0, ""},
+        {Path::p2p, {true, true, true}, 0, ""},
+        {Path::ibgda, {true, true}, -EIO, "path=ibgda, but PE 0's heap is mapped here"},
+        {Path::ibgda, {false, true, true}, -EIO, "path=ibgda, but PE 2's heap is mapped here"},
+        {Path::ibrc, {true, true}, -EIO, "path=ibrc, but PE 0's heap is mapped here"},
+        {Path::p2p, {false, true}, -ENOTSUP, "NVSHMEM does not map PE 0's heap"},
+        {Path::p2p, {true, true, false}, -ENOTSUP, "NVSHMEM does not map PE 2's heap"},
+    };
+    for (const auto &c : cases) {
+        gic::error_text() = "";
+        const int status = nvshmem_backend::check_path(c.path, 1, c.mapped);
+        if (status != c.status || (status && gic::error_text().find(c.text) == std::string::npos)) {
+            failures++;
+            printf("path %d: %d \"%s\", want %d with \"%s\"\n", (int)c.path, status,
+                   gic::error_text().c_str(), c.status, c.text);
+        }
+    }
+}
+
 } // namespace
 
 int main() {
@@ -101,6 +130,7 @@ int main() {
     };
     for (const Case &c : cases)
         check(c);
+    check_paths();
     printf(failures ? "keys_test: %d failed\n" : "keys_test: ok\n", failures);
     return failures != 0;
 }

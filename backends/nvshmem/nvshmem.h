@@ -143,6 +143,26 @@ inline int check_soft(const gic::Config &c, const struct gic_open *open) {
     return 0;
 }
 
+inline const char *path_name(Path path) {
+    static const char *const names[] = {"ibgda", "ibrc", "p2p"};
+    return names[(int)path];
+}
+
+// What NVSHMEM really has: mapped[pe], is PE's heap mapped at `rank`? Then it loads and stores, and asks no transport. (Where
+// it asks one, the NIC's counts are held to the messages.)
+inline int check_path(Path path, uint32_t rank, const std::vector<bool> &mapped) {
+    for (uint32_t pe = 0; pe < mapped.size(); pe++) {
+        if (pe == rank)
+            continue;
+        if (path != Path::p2p && mapped[pe])
+            return gic::fail(-EIO, "path=%s, but PE %u's heap is mapped here: NVSHMEM would load and store",
+                             path_name(path), pe);
+        if (path == Path::p2p && !mapped[pe])
+            return gic::fail(-ENOTSUP, "path=p2p, but NVSHMEM does not map PE %u's heap here", pe);
+    }
+    return 0;
+}
+
 // Keys against each other and against nic. No look at the machine.
 inline int check_keys(const struct gic_open *open) {
     gic::Config c(keys, key_count, open);

@@ -261,24 +261,12 @@ int open_session(const struct gic_open *open, struct gic_session **session_p) {
     });
 }
 
-const char *path_name(const gic_session *s) {
-    static const char *const names[] = {"ibgda", "ibrc", "p2p"};
-    return names[(int)s->path];
-}
-
 // The bytes must go where the configuration says, on every pair.
 int check_path(const gic_session *s) {
-    for (uint32_t pe = 0; pe < s->nranks; pe++) {
-        if (pe == s->rank)
-            continue;
-        const bool reachable = nvshmem_ptr(s->window, (int)pe) != nullptr;
-        if (s->path != Path::p2p && reachable)
-            return gic::fail(-EIO, "path=%s, but PE %u's heap is mapped here: NVSHMEM would load and store",
-                             path_name(s), pe);
-        if (s->path == Path::p2p && !reachable)
-            return gic::fail(-ENOTSUP, "path=p2p, but NVSHMEM does not map PE %u's heap here", pe);
-    }
-    return 0;
+    std::vector<bool> mapped(s->nranks);
+    for (uint32_t pe = 0; pe < s->nranks; pe++)
+        mapped[pe] = nvshmem_ptr(s->window, (int)pe) != nullptr;
+    return nvshmem_backend::check_path(s->path, s->rank, mapped);
 }
 
 int window(struct gic_session *s, uint64_t bytes) {
@@ -467,7 +455,7 @@ int facts(struct gic_session *s, const struct gic_kv **facts_p, uint32_t *count_
             f.set("queues", std::string(c.queues_in_gpu ? "gpu" : "host"));
             f.set("handler", std::string(c.host_rings ? "host" : "gpu"));
         }
-        f.set("path", std::string(path_name(s)));
+        f.set("path", std::string(nvshmem_backend::path_name(s->path)));
         f.set("transport", std::string(s->transport ? "softnic" : "library"));
         f.set("peer_pointer",
               std::string(s->path == Path::p2p ? "mapped" : "null")); // or window() had failed
