@@ -428,9 +428,48 @@ template <gda_sharing S> void check_spins() {
     }
 }
 
+// Agents that share a queue by turns: however many wait, few look at the turn word while one has its turn, and a turn
+// takes no longer for it. In a model: a look takes `look` ns, who sees its turn passes it on `hold` ns later, and comes
+// again at once.
+void check_naps() {
+    constexpr uint64_t turns = 20000, hold = 150, look = 450;
+    auto simulate = [&](uint32_t agents, double oversleep, double *looks_p) {
+        std::vector<uint64_t> at(agents, 0),
+            slot(agents); // when the agent has looked next; whose turn it waits for
+        for (uint32_t i = 0; i < agents; i++)
+            slot[i] = i;
+        uint64_t passed = 0, since = 0, looks = 0; // turns, when the last was passed on
+        while (passed < turns) {
+            const size_t a = std::min_element(at.begin(), at.end()) - at.begin();
+            const uint64_t seen = at[a] >= since ? passed : passed - 1; // the word as it was then
+            looks++;
+            if (slot[a] == seen && seen == passed) {
+                since = at[a] + hold;
+                passed++;
+                slot[a] += agents;
+                at[a] = since + look;
+            } else {
+                at[a] += look + (uint64_t)(oversleep * gda_turn_nap((uint32_t)(slot[a] - seen)));
+            }
+        }
+        *looks_p = (double)looks / turns;
+        return (double)since / turns;
+    };
+    double looks;
+    const double few = simulate(4, 1, &looks);
+    for (uint32_t agents : {32u, 64u, 128u, 256u, 1024u})
+        for (double oversleep : {0.5, 1.0, 2.0}) {
+            const double took = simulate(agents, oversleep, &looks);
+            CHECK(looks < 16 && took < 2 * few,
+                  "%u agents that sleep %g times as long: %.1f looks a turn, %.0f ns, 4 agents %.0f", agents,
+                  oversleep, looks, took, few);
+        }
+}
+
 } // namespace
 
 int main() {
+    check_naps();
     check_formulas();
     check_group();
     check_scopes();

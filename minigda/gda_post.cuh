@@ -33,6 +33,12 @@ template <gda_sharing S> GIC_DEVICE uint32_t gda_queue_number(const gda_shared &
         return i % h.choices.qps;
 }
 
+// How long who has so many turns before its own does not look, in ns: less than the fastest of them take. It sleeps for
+// up to twice as long.
+GIC_HD constexpr uint32_t gda_turn_nap(uint32_t turns) {
+    return turns < 2 ? 0 : turns < 256 ? 150 * turns : 38400;
+}
+
 // What a wait for completions has learned.
 struct gda_seen {
     uint32_t cons;
@@ -242,16 +248,15 @@ template <gda_sharing S> struct gda_cold {
             const uint32_t before = index - (uint32_t)now; // blocks that others have to publish first
             if (before == 0)
                 return {(uint32_t)(now >> 32), gic::OK};
-            nap(before / blocks);
+            nap(blocks == 1 ? before : before / blocks);
             if (int s = spin.failed())
                 return {0, s};
         }
     }
-    // While so many others have their turns: about as long as the fastest of them would take.
     GIC_DEVICE static void nap(uint32_t turns) {
 #if defined(__CUDACC__)
-        if (turns > 1)
-            __nanosleep(turns < 256 ? 200 * turns : 51200);
+        if (const uint32_t ns = gda_turn_nap(turns))
+            __nanosleep(ns);
 #else
         (void)turns; // gic::pause yields
 #endif
