@@ -58,7 +58,7 @@ enum class gda_replay_part : uint8_t {
 };
 enum : uint8_t { GDA_REPLAY_INLINE = 1, GDA_REPLAY_RING = 2, GDA_REPLAY_LAST = 4 }; // LAST: of its entry
 
-struct gda_replay_item {
+struct alignas(16) gda_replay_item { // which a GPU loads in two pieces
     uint32_t pos;  // block, counted from the first of the trace on this queue; await: of the WQE waited for
     uint32_t room; // behind the WQE (its block + 1) whose completion frees the slots; 0: they are free
     uint32_t signaled; // doorbells: behind the last WQE announced so far that asks for a CQE; 0: none
@@ -97,7 +97,10 @@ template <gda_order O> class gda_replay_agent {
 
   public:
     GIC_DEVICE gda_replay_agent(const gda_replay_handle<O> &h, const gic::Self &self)
-        : h_(h), self_(self), plan_(h.plan), next_(h.plan.states[self.agent].next) {}
+        : h_(h), self_(self), plan_(h.plan), next_(h.plan.states[self.agent].next) {
+        if (plan_.replaying)
+            item_ = plan_.items[next_];
+    }
     GIC_DEVICE ~gda_replay_agent() {
         plan_.states[self_.agent].next = next_;
         leave();
@@ -222,23 +225,27 @@ template <gda_order O> class gda_replay_agent {
         }
     }
 
-    // This agent's next entry.
+    // This agent's next entry. The item behind the one that is carried out is loaded meanwhile: behind the fence of a
+    // post that would be a way to the memory and back, which the floor does not have.
     GIC_DEVICE int play(const args &a) {
         GIC_ROLLED
-        for (const gda_replay_item *i = plan_.items + next_;; i++) {
-            const int s = i->part < part::await ? post(*i, a) : follow(*i);
-            if (s)
+        for (;;) {
+            const gda_replay_item i = item_;
+            if (i.part == part::end) // the kernel does more than it did when its operations were learned
+                return gic::ERR_INVAL;
+            item_ = plan_.items[++next_]; // there is one: an agent's last is `end`
+            const int s = i.part < part::await ? post(i, a) : follow(i);
+            if (s) {
+                next_--;
                 return s;
-            next_++;
-            if (i->bits & GDA_REPLAY_LAST)
+            }
+            if (i.bits & GDA_REPLAY_LAST)
                 return gic::OK;
         }
     }
     GIC_DEVICE int follow(const gda_replay_item &i) {
         if (i.part == part::nothing)
             return gic::OK;
-        if (i.part == part::end) // the kernel does more than it did when its operations were learned
-            return gic::ERR_INVAL;
         if (i.queue != at_)
             turn(i.queue);
         if (i.part == part::await)
@@ -403,6 +410,7 @@ template <gda_order O> class gda_replay_agent {
     gic::Self self_;
     gda_replay_plan plan_;
     uint32_t next_;
+    gda_replay_item item_{}; // replaying: of next_
     uint32_t at_ = none;
     bool shared_ = false;
     gda_queue *q_ = nullptr;
