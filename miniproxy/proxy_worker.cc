@@ -23,6 +23,15 @@ void store_to_nic(uint64_t *word, uint64_t v) { __atomic_store_n(word, v, __ATOM
 constexpr uint64_t BLOCKS_AHEAD = 8;
 constexpr uint32_t PER_LINE = 64 / sizeof(Descriptor), LINES_AHEAD = 2;
 
+// The builtin, built for any x86-64, asks for the line to read, and the store would ask once more.
+void prefetch_to_store(const void *line) {
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" ::"m"(*(const char *)line));
+#else
+    __builtin_prefetch(line, 1);
+#endif
+}
+
 // One writer each; readers (stats) want no more than a whole value.
 void bump(std::atomic<uint64_t> &counter, uint64_t by) {
     counter.store(counter.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
@@ -346,7 +355,7 @@ bool Host::Worker::build(Queue &q, const Fields &f, uint64_t immediate) {
                           fabric_->window_key, (uintptr_t)(fabric_->window + (get ? f.dst : f.src)));
     }
     // The NIC has read the block this one's store takes from it; ask for that a few WQEs before.
-    __builtin_prefetch(block(q, end + BLOCKS_AHEAD), 1);
+    prefetch_to_store(block(q, end + BLOCKS_AHEAD));
     q.last = (struct mlx5_ctrl_seg *)block(q, at);
     q.fence = false;
     q.prod_idx = end;
