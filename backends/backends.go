@@ -79,7 +79,7 @@ type Lowering struct {
 type Key struct {
 	Name    string `json:"name"`
 	Default string `json:"default"`
-	Allowed string `json:"allowed"` // "a|b|c", "1..256" (integer range), or "" for free text
+	Allowed string `json:"allowed"` // "a|b|c", "1..256" (integer range), "0..8|all" (both), or "" for free text
 	Help    string `json:"help"`
 }
 

@@ -13,7 +13,11 @@ import (
 // says what the device half makes of them.
 type Placement struct {
 	sm, queue, places int
+	together          int // in togethers
 }
+
+// How all posting threads share one multiprocessor, as values of the axis placement; the device half gets the number.
+var togethers = []string{"", "warps", "lanes"}
 
 // Axes of a placement.
 func PlacementAxes() []Axis {
@@ -21,7 +25,7 @@ func PlacementAxes() []Axis {
 		return Axis{Key: backends.Key{Name: name, Default: value, Allowed: allowed, Help: help}}
 	}
 	return []Axis{
-		key("placement", "0", "0..1024", "multiprocessor of the first posting thread on a CUDA device, from 1, the others on those behind it; 0: where the device puts them"),
+		key("placement", "0", "0..1024|warps|lanes", "multiprocessor of the first posting thread on a CUDA device, from 1, the others on those behind it; 0: where the device puts them; warps, lanes: all in one block of one, as a warp each or as the lanes of full warps"),
 		key("first_qp", "0", "0..527", "queue pair of the first posting thread, of those to a peer; the others take those behind it"),
 		key("places", "1", "1..64", "placements that the point is repeated at: evenly over the multiprocessors, and from one to the next over the queues; the median of a process run is over all of them"),
 	}
@@ -29,12 +33,17 @@ func PlacementAxes() []Axis {
 
 // Parse takes the axes of a point.
 func (p *Placement) Parse(pt Point) error {
+	sm := pt
+	if i := slices.Index(togethers, pt["placement"]); i > 0 {
+		p.together, sm = i, Point{"placement": "0"}
+	}
 	for _, a := range []struct {
+		from      Point
 		axis      string
 		low, high int
 		value     *int
-	}{{"placement", 0, 1024, &p.sm}, {"first_qp", 0, 527, &p.queue}, {"places", 1, 64, &p.places}} {
-		v, err := pt.Within(a.axis, a.low, a.high)
+	}{{sm, "placement", 0, 1024, &p.sm}, {pt, "first_qp", 0, 527, &p.queue}, {pt, "places", 1, 64, &p.places}} {
+		v, err := a.from.Within(a.axis, a.low, a.high)
 		if err != nil {
 			return err
 		}
@@ -54,6 +63,9 @@ func (p *Placement) Put(args map[string]string, i int, posts bool) {
 	in := map[string]int{"placement": 0, "first_qp": p.queue, "place": 0, "places": 1, "placed": 0}
 	if posts {
 		in["placement"] = p.sm
+	}
+	if posts && p.together > 0 {
+		in["together"] = p.together
 	}
 	if p.places > 1 {
 		in["place"], in["places"] = i, p.places

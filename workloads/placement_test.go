@@ -24,6 +24,8 @@ func TestPlacement(t *testing.T) {
 		{"the responder has the queue alone", Point{"placement": "7", "first_qp": "3"}, 0, false, 1, map[string]string{"first_qp": "3"}, ""},
 		{"many", Point{"places": "32"}, 5, true, 32, map[string]string{"place": "5", "places": "32", "placed": "1"}, ""},
 		{"many, of the responder", Point{"places": "32"}, 5, false, 32, map[string]string{"place": "5", "places": "32"}, ""},
+		{"together", Point{"placement": "lanes", "places": "2"}, 1, true, 2, map[string]string{"together": "2", "place": "1", "places": "2", "placed": "1"}, ""},
+		{"together, of the responder", Point{"placement": "warps"}, 0, false, 1, nil, ""},
 		{"both", Point{"places": "2", "placement": "7"}, 0, true, 0, nil, "places=2 with placement=7, first_qp=0 is not allowed: it chooses both"},
 		{"too many", Point{"places": "65"}, 0, true, 0, nil, "places=65 is not allowed: an integer in 1..64"},
 		{"no queue", Point{"first_qp": "-1"}, 0, true, 0, nil, "first_qp=-1 is not allowed: an integer in 0..527"},

@@ -168,14 +168,15 @@ class Arena {
 // Where a run puts its agents: inputs that a workload may have, all 0 without them.
 //   placement   multiprocessor of this rank's agent 0, from 1 (0: where the device puts it)
 //   first_qp    of agent 0 of every rank: its first queue pair, of those to a peer
+//   together    all agents in one block: 1 as warps, 2 as lanes of full warps
 //   place, places, placed   run `place` of `places`, which go evenly over the multiprocessors (of the ranks that say
 //               placed=1), and from one to the next over the queues: with Q queues, each is met all over the device
 struct Placement {
-    uint32_t sm, queue, place, places, placed;
+    uint32_t sm, queue, place, places, placed, together;
 
     static Placement of(Inputs &in) {
         Placement p{in.optional_u32("placement"), in.optional_u32("first_qp"), in.optional_u32("place"),
-                    in.optional_u32("places"), in.optional_u32("placed")};
+                    in.optional_u32("places"),    in.optional_u32("placed"),   in.optional_u32("together")};
         return p;
     }
     bool scan() const { return places > 1; }
@@ -344,9 +345,13 @@ int drive(H h, const struct gic_run *run, Results &results, P prepare, D done, G
     if (int rc = in.check())
         return rc;
     if (gpu)
-        gpu->placement = at.sm_of(gpu->multiprocessors()), gpu->placement_near = at.scan();
-    else if (at.sm)
-        return fail(-ENOTSUP, "placement=%u: needs a CUDA device", at.sm);
+        gpu->placement = at.sm_of(gpu->multiprocessors()), gpu->placement_near = at.scan(),
+        gpu->together = at.together;
+    else if (at.sm || at.together)
+        return fail(-ENOTSUP, "placement=%s: needs a CUDA device",
+                    at.together == 1   ? "warps"
+                    : at.together == 2 ? "lanes"
+                                       : std::to_string(at.sm).c_str());
     if (!ChoosesQueue<H>::value && at.queue)
         return fail(-ENOTSUP, "first_qp=%u: here agents do not choose their queue", at.queue);
     if (int rc = prepare(agents, h))

@@ -75,6 +75,8 @@ class Gpu {
     uint32_t placement = 0;
     // Another one will do where that has no room: shape.multiprocessor says which it was.
     bool placement_near = false;
+    // All agents in one block, and so on one multiprocessor: 1, a warp each; 2, as the lanes of full warps.
+    uint32_t together = 0;
 
   protected:
     Gpu() = default;

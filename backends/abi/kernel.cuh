@@ -6,6 +6,9 @@
 // to as many agents as multiprocessors each have one of their own (the paper's "SMs" column equals its agents), and
 // more share them as warps, never as diverging threads of one warp.
 //
+// With Gpu::together all are in one block instead: a warp each, or, of agents that are a lane, the lanes of full warps,
+// which then diverge.
+//
 // Which multiprocessor agent 0 has is the device's choice, or with Gpu::placement that of the caller: then there is a
 // block on every multiprocessor, and those that have agents are counted from the one that is asked for. An engine of the
 // NIC may fill that one: then agent 0 runs elsewhere, which is refused unless Gpu::placement_near.
@@ -26,6 +29,7 @@ struct KernelReport {
     uint32_t *multiprocessor;
     volatile uint32_t *stop;
     uint32_t blocks; // that have agents
+    uint32_t packed; // agents are lanes of full warps
     // With a placement: a word per block of the launch, 1 where a block has its multiprocessor's, and one that counts
     // the blocks that have looked. All zero at first; nullptr without a placement.
     uint32_t *claims;
@@ -66,7 +70,8 @@ template <class W, class H>
 __global__ void gic_kernel(const __grid_constant__ H h, const __grid_constant__ typename W::Params p,
                            uint32_t agents, gic::KernelReport report) {
     const uint32_t block = report.claims ? gic::placed_block(report, h.env) : blockIdx.x;
-    const uint32_t warp = h.lanes > 32 ? 0 : threadIdx.x / 32, lane = threadIdx.x - 32 * warp;
+    const uint32_t warp = report.packed ? threadIdx.x : h.lanes > 32 ? 0 : threadIdx.x / 32;
+    const uint32_t lane = report.packed ? 0 : threadIdx.x - 32 * warp;
     const gic::Self self{warp * report.blocks + block, agents, lane, h.lanes};
     if (block >= report.blocks || self.agent >= agents || lane >= h.lanes)
         return;
@@ -91,8 +96,15 @@ template <class K> int gpu_shape(Gpu &gpu, K kernel, uint32_t agents, uint32_t l
     if (lanes == 0 || lanes > 1024 || (lanes > 32 && lanes % 32 != 0))
         return fail(-EINVAL, "%u lanes per agent: want at most 32, or a multiple of it up to 1024", lanes);
     GpuShape s{};
+    if (gpu.together && (lanes > 32 || (gpu.together == 2 && lanes != 1)))
+        return fail(-ENOTSUP, "placement=%s: an agent has %u lanes, want %s",
+                    gpu.together == 1 ? "warps" : "lanes", lanes, gpu.together == 1 ? "at most 32" : "1");
     s.blocks = lanes > 32 || agents < gpu.multiprocessors() ? agents : gpu.multiprocessors();
     s.threads = lanes > 32 ? lanes : 32 * ((agents + s.blocks - 1) / s.blocks);
+    if (gpu.together) {
+        s.blocks = 1;
+        s.threads = gpu.together == 1 ? 32 * agents : (agents + 31) / 32 * 32;
+    }
     cudaFuncAttributes attr;
     GIC_CUDA(cudaFuncGetAttributes(&attr, kernel));
     s.registers = (uint32_t)attr.numRegs;
@@ -100,6 +112,12 @@ template <class K> int gpu_shape(Gpu &gpu, K kernel, uint32_t agents, uint32_t l
     int per_sm = 0;
     if (s.threads <= (uint32_t)attr.maxThreadsPerBlock)
         GIC_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, (int)s.threads, 0));
+    if (gpu.together && per_sm == 0)
+        return fail(-ENOTSUP,
+                    "placement=%s: %u agents in one block are %u threads of %u registers, more than a %s "
+                    "multiprocessor holds; want fewer threads%s",
+                    gpu.together == 1 ? "warps" : "lanes", agents, s.threads, s.registers, gpu.name().c_str(),
+                    gpu.together == 1 && lanes == 1 ? ", or placement=lanes" : "");
     if (gpu.placement > gpu.multiprocessors())
         return fail(-ENOTSUP, "placement=%u: one %s has %u multiprocessors", gpu.placement,
                     gpu.name().c_str(), gpu.multiprocessors());
@@ -124,8 +142,13 @@ int launch_agents(Gpu &gpu, const H &h, const typename W::Params &p, uint32_t ag
     if (int rc = gpu_shape(gpu, gic_kernel<W, H>, agents, h.lanes, &shape))
         return rc;
     Arena mem(&gpu);
-    KernelReport report{
-        mem.array<int32_t>(agents), mem.array<uint32_t>(1), gpu.arm(), shape.blocks, nullptr, 0};
+    KernelReport report{mem.array<int32_t>(agents),
+                        mem.array<uint32_t>(1),
+                        gpu.arm(),
+                        shape.blocks,
+                        gpu.together == 2,
+                        nullptr,
+                        0};
     uint32_t blocks = shape.blocks;
     if (gpu.placement) {
         blocks = gpu.multiprocessors();

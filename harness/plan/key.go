@@ -31,14 +31,15 @@ func Check(of string, key backends.Key, value string) (string, error) {
 	if key.Allowed == "" {
 		return value, nil
 	}
-	if lo, hi, ok := intRange(key.Allowed); ok {
+	words := strings.Split(key.Allowed, "|")
+	if lo, hi, ok := intRange(words[0]); ok { // words may come behind a range
 		v, err := ParseInt(value)
-		if err != nil || v < lo || v > hi {
-			return "", bad
+		if err == nil && v >= lo && v <= hi {
+			return strconv.FormatInt(v, 10), nil
 		}
-		return strconv.FormatInt(v, 10), nil
+		words = words[1:]
 	}
-	if !slices.Contains(strings.Split(key.Allowed, "|"), value) {
+	if !slices.Contains(words, value) {
 		return "", bad
 	}
 	return value, nil
@@ -47,7 +48,7 @@ func Check(of string, key backends.Key, value string) (string, error) {
 // intRange reads "1..256"; bounds may carry suffixes.
 func intRange(allowed string) (lo, hi int64, ok bool) {
 	a, b, ok := strings.Cut(allowed, "..")
-	if !ok || strings.Contains(allowed, "|") {
+	if !ok {
 		return 0, 0, false
 	}
 	lo, err1 := ParseInt(a)
