@@ -17,9 +17,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { LEAVE_POLL_NS = 5000, IDLE_US = 2000 };
-#define LEAVE_NS 10000000000u  /* for the kernel to leave; the longest copy takes a fraction */
-#define SILENCE_NS 5000000000u /* of the host, after which the kernel leaves */
+enum {
+    LEAVE_POLL_NS = 5000,
+    IDLE_US = 2000,
+    PATIENCE_MS = 10000, /* the longest copy takes a fraction */
+    PATIENCE_MIN_MS = 100,
+    PATIENCE_MAX_MS = 600000
+};
 
 __attribute__((weak)) const struct gpu_ops *gpu_ops_linked(void) { return NULL; }
 
@@ -81,7 +85,7 @@ static struct gpu_args args_of(const struct softnic *nic, uint64_t end_ps) {
                              .now_ps = nic->now_ps,
                              .end_ps = end_ps,
                              .first_ns = g->first_ns,
-                             .silence_ns = SILENCE_NS,
+                             .silence_ns = g->patience_ns / 2,
                              .idle_ns = g->idle_ns,
                              .message_ps = nic->message_ps,
                              .latency_ps = nic->profile.latency_ns * PS_PER_NS,
@@ -100,7 +104,7 @@ static void answer(struct softnic *nic) {
 
 /* Waits until the kernel has its multiprocessors: one that fills the device may be launched next. */
 int gpu_arrive(const struct gpu *g) {
-    uint64_t deadline = nic_monotonic_ns() + LEAVE_NS;
+    uint64_t deadline = nic_monotonic_ns() + g->patience_ns;
     for (uint32_t i = 0, polls = 0; i < g->sms; polls++) {
         if (__atomic_load_n(&g->mail->here[i], __ATOMIC_ACQUIRE)) {
             i++;
@@ -112,8 +116,8 @@ int gpu_arrive(const struct gpu *g) {
         }
         if (nic_monotonic_ns() > deadline)
             return softnic_fail(-ETIMEDOUT,
-                                "GPU engine: no room on the device for %u multiprocessors within %u s",
-                                g->sms, (unsigned)(LEAVE_NS / 1000000000u));
+                                "GPU engine: no room on the device for %u multiprocessors within %u ms",
+                                g->sms, (unsigned)(g->patience_ns / 1000000u));
         nap(LEAVE_POLL_NS);
     }
     return 0;
@@ -169,12 +173,12 @@ int gpu_launch(struct softnic *nic, uint64_t end_ps) {
 /* Waits until the kernel has left and takes its tables in. */
 int gpu_collect(struct softnic *nic) {
     struct gpu *g = nic->gpu;
-    uint64_t *epoch = &nic->shm->worker[0].epoch, deadline = nic_monotonic_ns() + LEAVE_NS;
+    uint64_t *epoch = &nic->shm->worker[0].epoch, deadline = nic_monotonic_ns() + g->patience_ns;
     int done;
     for (uint32_t polls = 0; (done = g->ops->done(g->dev)) == 0; polls++) {
         if (nic_monotonic_ns() > deadline)
-            done = softnic_fail(-ETIMEDOUT, "GPU engine: the kernel did not leave within %u s",
-                                (unsigned)(LEAVE_NS / 1000000000u));
+            done = softnic_fail(-ETIMEDOUT, "GPU engine: the kernel did not leave within %u ms",
+                                (unsigned)(g->patience_ns / 1000000u));
         if (done)
             break;
         if (polls > 16)
@@ -285,7 +289,9 @@ void gpu_advance(struct softnic *nic, uint64_t end_ps) {
 
 int gpu_start(struct softnic *nic) {
     struct gpu *g = nic->gpu;
-    int status = gpu_keeper_start(nic);
+    int status = softnic_engine_error(nic);
+    if (!status)
+        status = gpu_keeper_start(nic);
     if (status)
         return status;
     take(g);
@@ -361,6 +367,10 @@ int gpu_create(struct softnic *nic, const struct softnic_attr *attr) {
     if (attr->sms > GPU_MAX_SMS || attr->warps > GPU_MAX_WARPS)
         return softnic_fail(-EINVAL, "create: %u multiprocessors of %u warps; at most %d of %d", attr->sms,
                             attr->warps, GPU_MAX_SMS, GPU_MAX_WARPS);
+    const uint32_t patience_ms = attr->patience_ms ? attr->patience_ms : PATIENCE_MS;
+    if (patience_ms < PATIENCE_MIN_MS || patience_ms > PATIENCE_MAX_MS)
+        return softnic_fail(-EINVAL, "create: patience_ms %u; %d to %d", patience_ms, PATIENCE_MIN_MS,
+                            PATIENCE_MAX_MS);
     struct gpu *g = calloc(1, sizeof *g);
     nic->gpu = g;
     if (!g)
@@ -371,6 +381,7 @@ int gpu_create(struct softnic *nic, const struct softnic_attr *attr) {
     g->strict = attr->writes == SOFTNIC_WRITES_STRICT;
     g->demand = attr->presence == SOFTNIC_DEMAND;
     g->idle_ns = g->demand ? 1000ull * (attr->idle_us ? attr->idle_us : IDLE_US) : 0;
+    g->patience_ns = 1000000ull * patience_ms;
     g->stale = 1;
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->changed, NULL);

@@ -385,6 +385,34 @@ void test_crowd() {
     cudaFree(told);
 }
 
+// Neither waits for the other for ever. The kernel finds no room: the call that wants it there says so, and when it comes
+// after all, nobody answers it and it leaves.
+__global__ void hog(const uint32_t *told) {
+    uint64_t start, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
+    do
+        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    while (*(const volatile uint32_t *)told == 0 && now - start < 8000000000ull);
+}
+void test_patience() {
+    rig::Setup s;
+    s.patience_ms = 300;
+    rig::Pair p(s);
+    int sms = 0;
+    CUDA(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, s.device));
+    uint32_t *told = flag();
+    hog<<<2 * sms, 1024, 0, p.stream>>>(told); // every thread that the device has
+    CUDA(cudaGetLastError());
+    CHECK(softnic_start(p.nic[0]) == -ETIMEDOUT && strstr(softnic_error(), "no room") &&
+          strstr(softnic_error(), "300 ms"));
+    CHECK(softnic_engine_error(p.nic[0]) == -ETIMEDOUT);
+    CHECK(cudaStreamQuery(p.stream) == cudaErrorNotReady);
+    *(volatile uint32_t *)told = 1;
+    CHECK(p.finish());
+    CHECK(cudaDeviceSynchronize() == cudaSuccess); // returns when the kernel has left
+    CHECK(softnic_start(p.nic[0]) == -ETIMEDOUT);
+}
+
 // What an engine cannot do it says.
 void test_refusals() {
     softnic *nic;
@@ -423,6 +451,10 @@ void test_refusals() {
     CHECK(softnic_mem_share_gpu(nic, device, 1 << 30) == -EINVAL && strstr(softnic_error(), "allocation"));
     CHECK(softnic_mem_share_gpu(nic, plain, 4096) < 0);
     CHECK(softnic_stay(nic, 1) == -EINVAL);
+    softnic *none;
+    softnic_attr hasty = a;
+    hasty.patience_ms = 99;
+    CHECK(softnic_create(&hasty, &none) == -EINVAL && strstr(softnic_error(), "patience_ms 99"));
     NIC(softnic_mr_register(nic, host, 4096, 0, &key));
     softnic_destroy(nic);
     a.presence = SOFTNIC_DEMAND;
@@ -613,6 +645,40 @@ void test_processes() {
     two_processes(MAPPED, true);
 }
 
+// A process that is stopped for a while: its kernel leaves, and is back when it goes on.
+int silent_main(uint32_t *state) {
+    rig::Setup s;
+    s.patience_ms = 400;
+    rig::Pair p(s);
+    NIC(softnic_start(p.nic[0]));
+    CHECK(served(p, 0, 50, 5) && softnic_launches(p.nic[0]) == 1);
+    __atomic_store_n(state, 1, __ATOMIC_RELEASE);
+    CHECK(await(state, 2));
+    CHECK(served(p, 50, 50, 7) && landed(p, 50, 7));
+    for (int i = 0; i < 100000 && softnic_launches(p.nic[0]) == 1; i++)
+        usleep(100);
+    CHECK(softnic_launches(p.nic[0]) == 2 && softnic_engine_error(p.nic[0]) == 0);
+    CHECK(served(p, 100, 50, 9) && landed(p, 50, 9));
+    CHECK(p.counters().wqes == 150);
+    return failures != 0;
+}
+void test_silence() {
+    uint32_t *state =
+        (uint32_t *)mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const pid_t pid = fork();
+    if (pid == 0)
+        _exit(silent_main(state));
+    CHECK(await(state, 1));
+    kill(pid, SIGSTOP);
+    usleep(800000); // twice what its kernel bears
+    __atomic_store_n(state, 2, __ATOMIC_RELEASE);
+    kill(pid, SIGCONT);
+    int status = -1;
+    waitpid(pid, &status, 0);
+    CHECK(status == 0);
+    munmap(state, 4096);
+}
+
 bool any_device() {
     const pid_t pid = fork(); // asking makes a context
     if (pid == 0) {
@@ -634,10 +700,11 @@ int main(int argc, char **argv) {
     const struct {
         const char *name;
         void (*run)();
-    } tests[] = {{"processes", test_processes}, {"hold", test_hold},       {"keys", test_keys},
-                 {"order", test_order},         {"profile", test_profile}, {"demand", test_demand},
-                 {"capture", test_capture},     {"crowd", test_crowd},     {"refusals", test_refusals}};
-    for (const auto &t : tests) { // processes first: it forks, which a process with a context must not
+    } tests[] = {{"processes", test_processes}, {"silence", test_silence},  {"hold", test_hold},
+                 {"keys", test_keys},           {"order", test_order},      {"profile", test_profile},
+                 {"demand", test_demand},       {"capture", test_capture},  {"crowd", test_crowd},
+                 {"refusals", test_refusals},   {"patience", test_patience}};
+    for (const auto &t : tests) { // those that fork first, which a process with a context must not
         if (argc > 1 && strcmp(argv[1], t.name) != 0)
             continue;
         const int before = failures;

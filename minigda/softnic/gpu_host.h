@@ -29,7 +29,8 @@ struct gpu {
     struct gpu_dev *dev;
     uint32_t sms, warps, strict;
     int demand;
-    uint64_t idle_ns;     /* DEMAND */
+    uint64_t idle_ns; /* DEMAND */
+    uint64_t patience_ns;
     uint32_t wanting;     /* control calls that want the lock: the keeper lets them */
     pthread_mutex_t lock; /* all below; also held while the kernel comes and goes */
     pthread_cond_t changed;

@@ -154,7 +154,7 @@ struct Setup {
     softnic_writes writes = SOFTNIC_WRITES_RUNS;
     softnic_profile profile = {};
     softnic_presence presence = SOFTNIC_WINDOW;
-    uint32_t idle_us = 0;
+    uint32_t idle_us = 0, patience_ms = 0;
     bool last_to_self = false; // the last QP is connected to its own node
 };
 
@@ -179,6 +179,7 @@ class Pair {
             a.profile = s.profile;
             a.presence = s.presence;
             a.idle_us = s.idle_us;
+            a.patience_ms = s.patience_ms;
             a.max_qps = s.qps + 1;
             NIC(softnic_create(&a, &nic[i]));
             NIC(softnic_mem_alloc_gpu(nic[i], s.slice * s.qps, (void **)&mem[i]));

@@ -45,7 +45,8 @@ enum softnic_watch { SOFTNIC_WATCH_BELL, SOFTNIC_WATCH_DBR };
  *
  * While the kernel runs, cudaDeviceSynchronize, cudaFree and whatever else waits for the device do not return; see
  * enum softnic_presence. What is posted while it is away is served when it comes. The kernel also leaves when the
- * process stops answering, and control calls give up with an error (softnic_engine_error) when it does not leave. */
+ * process stops answering, and comes back when it does again; control calls give up with an error
+ * (softnic_engine_error) when it does not come or leave (patience_ms). */
 enum softnic_engine { SOFTNIC_ENGINE_CPU, SOFTNIC_ENGINE_GPU };
 
 /* GPU engine: when its kernel is on the device. WINDOW: between softnic_start and softnic_hold; start it around the
@@ -100,6 +101,9 @@ struct softnic_attr {
     enum softnic_writes writes; /* RUNS or STRICT */
     enum softnic_presence presence;
     uint32_t idle_us; /* DEMAND: 0 = 2000, up to 1000000 */
+    /* How long the process waits for the kernel to come or to leave before it gives up; the kernel leaves when the process
+     * has been silent for half of it. 0 = 10000, 100 to 600000 */
+    uint32_t patience_ms;
 };
 /* Is SOFTNIC_ENGINE_GPU linked into this program? */
 int softnic_gpu_built(void);
