@@ -220,8 +220,10 @@ void rate(const rig::Setup &s, uint32_t batch, uint32_t signal_every, uint32_t s
     cudaFreeHost(times);
 }
 
-void put(const rig::Setup &s, bool inline_, uint32_t bytes) {
-    const uint32_t count = 2000;
+struct Took {
+    double p1, p50, p99, mean; // us
+};
+Took put_took(const rig::Setup &s, bool inline_, uint32_t bytes, uint32_t count) {
     rig::Pair pair(s);
     Times *times = pinned<Times>(s.qps);
     uint32_t *took = pinned<uint32_t>(s.qps * count);
@@ -238,14 +240,30 @@ void put(const rig::Setup &s, bool inline_, uint32_t bytes) {
         fail("a put did not complete");
     std::vector<uint32_t> all(took + 0, took + s.qps * count);
     std::sort(all.begin(), all.end());
-    const double us = 1e3 / khz;
-    printf("| %4u | %-7s | %7u | %3u | %-4s | %-6s | %6.2f | %6.2f | %6.2f | %6.2f |\n", s.qps,
-           inline_ ? "inline" : "pointer", bytes, s.sms, s.bell_on_host ? "host" : "gpu",
-           s.writes == SOFTNIC_WRITES_STRICT ? "strict" : "runs", all[all.size() / 100] * us,
-           all[all.size() / 2] * us, all[all.size() * 99 / 100] * us, span.ns / count / 1e3);
-    fflush(stdout);
     cudaFreeHost(times);
     cudaFreeHost(took);
+    const double us = 1e3 / khz;
+    return {all[all.size() / 100] * us, all[all.size() / 2] * us, all[all.size() * 99 / 100] * us,
+            span.ns / count / 1e3};
+}
+void put(const rig::Setup &s, bool inline_, uint32_t bytes) {
+    const Took t = put_took(s, inline_, bytes, 2000);
+    printf("| %4u | %-7s | %7u | %3u | %-4s | %-6s | %6.2f | %6.2f | %6.2f | %6.2f |\n", s.qps,
+           inline_ ? "inline" : "pointer", bytes, s.sms, s.bell_on_host ? "host" : "gpu",
+           s.writes == SOFTNIC_WRITES_STRICT ? "strict" : "runs", t.p1, t.p50, t.p99, t.mean);
+    fflush(stdout);
+}
+// The same put with its queue in one place after the other: the medians of all, sorted.
+void places(rig::Setup s) {
+    std::vector<double> medians;
+    for (s.place = 0; s.place < rig::PLACES; s.place++)
+        medians.push_back(put_took(s, true, 8, 500).p50);
+    std::sort(medians.begin(), medians.end());
+    printf("| %4u | %-4s |", s.qps, s.bell_on_host ? "host" : "gpu");
+    for (double m : medians)
+        printf(" %.2f", m);
+    printf(" | %.2f |\n", (medians[rig::PLACES / 2 - 1] + medians[rig::PLACES / 2]) / 2);
+    fflush(stdout);
 }
 
 void ops(rig::Setup s) {
@@ -494,6 +512,19 @@ int main(int argc, char **argv) {
         put(s, false, 8);
         for (uint32_t bytes : {64, 1024, 4096, 16384})
             put(s, false, bytes);
+    }
+    if (want("places")) {
+        printf(
+            "\n8 B inline put and completion, us: medians of %d places, sorted, and theirs\n| QPs | bell | "
+            "medians | median |\n",
+            rig::PLACES);
+        for (bool host : {false, true})
+            for (uint32_t qps : {1, 2, 4}) {
+                s.bell_on_host = host;
+                s.qps = qps;
+                places(s);
+            }
+        s.bell_on_host = false;
     }
     if (want("demand")) {
         printf("\non demand, us\n| what | least | median | most | |\n");

@@ -156,7 +156,11 @@ struct Setup {
     softnic_presence presence = SOFTNIC_WINDOW;
     uint32_t idle_us = 0, patience_ms = 0;
     bool last_to_self = false; // the last QP is connected to its own node
+    uint32_t place =
+        0; // where queues, records and CQEs lie within their memory, up to PLACES: near or far ones take longer
 };
+
+enum { PLACES = 16, SQ_STEP = 8192, LINE_STEP = 5 * 128 };
 
 // Two NICs of one process; node 0 posts to node 1.
 class Pair {
@@ -189,7 +193,8 @@ class Pair {
                                     &key[i]));
         }
         CUDA(cudaSetDevice(s.device));
-        const size_t n_sq = (size_t)s.qps * s.depth * MLX5_BB, lines = (size_t)s.qps * 128;
+        const size_t n_sq = (size_t)s.qps * s.depth * MLX5_BB + PLACES * SQ_STEP;
+        const size_t lines = (size_t)s.qps * 128 + PLACES * LINE_STEP, line = s.place * LINE_STEP;
         CUDA(cudaMalloc(&sq_, n_sq));
         CUDA(cudaMalloc(&cq_, lines));
         CUDA(cudaMalloc(&dbr_, lines));
@@ -203,10 +208,10 @@ class Pair {
         CUDA(cudaMemset(bell_, 0, lines));
         for (uint32_t i = 0; i < s.qps; i++) {
             Queue q{};
-            q.sq = sq_ + (size_t)i * s.depth * MLX5_BB;
-            q.dbr = (uint32_t *)(dbr_ + i * 128);
-            q.bell = (uint64_t *)(bell_ + i * 128);
-            q.cqe = (mlx5_cqe *)(cq_ + i * 128);
+            q.sq = sq_ + s.place * SQ_STEP + (size_t)i * s.depth * MLX5_BB;
+            q.dbr = (uint32_t *)(dbr_ + line + i * 128);
+            q.bell = (uint64_t *)(bell_ + line + i * 128);
+            q.cqe = (mlx5_cqe *)(cq_ + line + i * 128);
             q.depth = s.depth;
             q.lkey = key[0];
             q.rkey = key[1];
