@@ -355,6 +355,15 @@ GPU_FN uint64_t atomic_8(const struct wqe &wqe, unsigned long long *word) {
     return old;
 }
 GPU_FN uint32_t atomic_4(const struct wqe &wqe, uint32_t *word) {
+    const uint32_t swap = (uint32_t)wqe.swap_add, all = ~0u;
+    if (!wqe.compare && wqe.boundary == 0)
+        return atomicAdd_system(word, swap);
+    if (wqe.compare && wqe.swap_mask == 0)
+        return load32(word);
+    if (wqe.compare && wqe.swap_mask == all && wqe.compare_mask == all)
+        return atomicCAS_system(word, (uint32_t)wqe.compare_value, swap);
+    if (wqe.compare && wqe.swap_mask == all && wqe.compare_mask == 0)
+        return atomicExch_system(word, swap);
     uint32_t old = load32(word);
     uint64_t next;
     while (wqe_atomic_apply(&wqe, old, &next)) {

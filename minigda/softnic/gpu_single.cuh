@@ -100,7 +100,10 @@ GPU_FN void lone_copy(uint64_t to, uint64_t from, uint32_t bytes, uint32_t lane)
 
 // Lane 0. Returns what the word was, as it goes to the initiator.
 GPU_FN uint64_t lone_atomic(const uint64_t *words, const struct wqe_head &head, uint64_t word) {
-    if (head.opcode == MLX5_OP_ATOMIC_FA)
+    const bool masked = head.opcode == MLX5_OP_MASKED_FA, half = masked && head.opmod == MLX5_OPMOD_MASKED_4;
+    if (half && wqe_be_hi(words[4]) == 0) // no boundary
+        return mlx5_be32(atomicAdd_system((uint32_t *)word, wqe_be_lo(words[4])));
+    if (head.opcode == MLX5_OP_ATOMIC_FA || (masked && !half && words[5] == 0))
         return atomicAdd_system((unsigned long long *)word, (unsigned long long)wqe_be64(words[4]));
     struct wqe w;
     wqe_decode(words, &head, &w);
