@@ -175,13 +175,14 @@ template <gda_sharing S> struct gda_cold {
             if (int s = spin.failed())
                 return s;
         }
+        const uint64_t doorbells = q->doorbells; // on its way beside the next two
         const uint32_t ready = (uint32_t)gic::load_acquire<gic::Scope::device>(&q->turn);
         if (gda_after(ready, gic::load_relaxed<gic::Scope::device>(&q->rung))) {
             if constexpr (S == gda_sharing::lock)
                 q->pending = 0;
             gda_cold_order::announce(h.choices.order, q->dbr, q->bell, ready, q->qpn_word);
             gic::store_relaxed<gic::Scope::device>(&q->rung, ready);
-            q->doorbells++;
+            q->doorbells = doorbells + 1;
         }
         unlock(q);
         return gic::OK;
