@@ -54,7 +54,8 @@ static int keys_shared(const struct gpu *g) { return g->key_slots <= GPU_KEYS_SH
 
 static size_t shared_bytes(const struct gpu *g, uint32_t qps, uint32_t warps, uint32_t blocks) {
     uint32_t rows = (qps + warps * blocks - 1) / (warps * blocks);
-    return (size_t)warps * g->ops->warp_bytes + (size_t)rows * warps * sizeof(struct gpu_qp) +
+    return sizeof(struct gpu_args) + (size_t)warps * g->ops->warp_bytes +
+           (size_t)rows * warps * sizeof(struct gpu_qp) +
            (keys_shared(g) ? g->key_slots * sizeof(struct gpu_key) : 0);
 }
 

@@ -171,8 +171,8 @@ struct gpu_args {
     uint64_t silence_ns;     /* leave when the host has been quiet for so long */
     uint64_t idle_ns;        /* tell the host when there was nothing to do for so long; 0: do not */
     uint64_t message_ps, latency_ps, fetch_ps;
-    double bandwidth; /* bytes per second; 0: no limit */
-};
+    double bandwidth;           /* bytes per second; 0: no limit */
+} __attribute__((aligned(16))); /* the first thing in the shared memory of each block */
 
 enum gpu_kind { GPU_MEM_NONE, GPU_MEM_HOST, GPU_MEM_OWN, GPU_MEM_OTHER };
 

@@ -193,16 +193,17 @@ struct word_wqe {
     uint32_t flags; // as struct small
     bool fits;
 };
-GPU_FN word_wqe word_look(engine e, const gpu_key *keys, uint64_t at, uint32_t index, uint32_t left,
-                          uint32_t qpn, uint32_t node) {
-    uint64_t words[6];
-    word_wqe w = {0, 0, 0, 0, false};
+GPU_FN void word_fetch(uint64_t at, uint64_t words[6]) {
     GPU_UNROLL
     for (int i = 0; i < 3; i++) {
         const pair v = load128((const void *)(at + 16 * i));
         words[2 * i] = v.lo;
         words[2 * i + 1] = v.hi;
     }
+}
+GPU_FN word_wqe word_look(engine e, const gpu_key *keys, const uint64_t words[6], uint32_t index,
+                          uint32_t left, uint32_t qpn, uint32_t node) {
+    word_wqe w = {0, 0, 0, 0, false};
     const struct wqe_head head = wqe_head(words);
     struct wqe_small put;
     w.flags = head.fm_ce_se | (uint32_t)head.ds << 8 | (uint32_t)head.opcode << 16;
@@ -236,8 +237,9 @@ GPU_FN word_wqe word_look(engine e, const gpu_key *keys, uint64_t at, uint32_t i
 }
 
 // Words and NOPs at a QP whose collapsed CQ is its own, in registers and without a call: the shortest visit, which is
-// what a message rate and a small put's latency are made of.
-GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod) {
+// what a message rate and a small put's latency are made of. deep: the next blocks are on their way while these are looked
+// at, which takes registers and is worth it to a warp that has nothing else to do meanwhile.
+template <bool deep> GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod) {
     const uint32_t lane = lane_id(), mask = q.mask, qpn = q.qpn, node = q.node;
     const uint64_t sq = q.sq;
     uint32_t cons = q.cons, left = (prod - cons) & 0xffff, visits = 8;
@@ -246,12 +248,21 @@ GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod)
     sums t = {0, 0, 0, 0, 0, 0, e.w.dirty, 0};
     if (t.dirt & DIRTY_LONG)
         return REST_OTHER;
-    bool other = false;
+    bool other = false, there = false;
+    uint64_t words[6], next[6];
     while (left > 0 && visits-- > 0) {
         word_wqe w = {0, 0, 0, 0, false};
+        if (deep && there) {
+            GPU_UNROLL
+            for (int i = 0; i < 6; i++)
+                words[i] = next[i];
+        } else if (lane < left) {
+            word_fetch(sq + (uint64_t)((cons + lane) & mask) * MLX5_BB, words);
+        }
+        if (deep && lane + 32 < left)
+            word_fetch(sq + (uint64_t)((cons + 32 + lane) & mask) * MLX5_BB, next);
         if (lane < left)
-            w = word_look(e, keys, sq + (uint64_t)((cons + lane) & mask) * MLX5_BB, cons + lane, left - lane,
-                          qpn, node);
+            w = word_look(e, keys, words, cons + lane, left - lane, qpn, node);
         // Up to what is neither, and to a word that lies before the one in front; one that covers that one replaces it.
         const uint64_t end = w.to + w.bytes, before = __shfl_up_sync(ALL, end, 1);
         const uint32_t size = __shfl_up_sync(ALL, w.bytes, 1);
@@ -270,12 +281,16 @@ GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod)
         const uint32_t puts = __popc(__ballot_sync(ALL, in && w.bytes));
         t.dirt |= (puts ? DIRTY : 0) | (__ballot_sync(ALL, in && (w.flags & FAR)) ? DIRTY_FAR : 0);
         sums_add(t, lane, run, w.flags, w.bytes, puts, cons);
+        there = run == 32;
         cons += run;
         left -= run;
     }
     if (t.wqes)
         fast_end<false>(e, q, lane, t, prod, cons);
     return other ? REST_OTHER : left ? REST_MORE : REST_NONE;
+}
+GPU_CALL rest serve_words_deep(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod) {
+    return serve_words<true>(e, keys, q, prod);
 }
 
 // The same for all WRITEs of one block and one piece, longer ones too: a call, but none inside. What it leaves is

@@ -92,6 +92,12 @@ GPU_FN void tails_out(engine e, uint32_t k, uint64_t tail) {
     __syncwarp();
 }
 
+// Many words announced, at a warp with little else to do. record: the doorbell record's index.
+enum { DEEP = 64 };
+GPU_FN bool is_deep(engine e, const gpu_qp &q, uint32_t record) {
+    return e.w.count <= 2 && q.next == GPU_NEXT_ANY && q.simple_cq && ((record - q.cons) & 0xffff) >= DEEP;
+}
+
 // Serves the QPs `first + bit` of todo, in whatever state they are. keys: in shared memory, or nullptr.
 GPU_CALL void serve_each(engine e, const gpu_key *keys, uint32_t first, uint32_t todo) {
     const uint32_t lane = lane_id();
@@ -103,6 +109,8 @@ GPU_CALL void serve_each(engine e, const gpu_key *keys, uint32_t first, uint32_t
                            q.asked != GPU_ASKED && !(e.a.bell | e.a.timed | e.a.strict | q.dc);
         const uint32_t record = plain ? record_of(e, q) : 0;
         rest left = REST_OTHER;
+        if (plain && is_deep(e, q, record))
+            left = serve_words_deep(e, keys, q, record);
         for (int tries = 0; plain && left == REST_OTHER && tries < 2; tries++) {
             const bool alone = q.next >= GPU_NEXT_ALONE;
             left = alone       ? serve_single(e, keys, q, record)
@@ -142,7 +150,7 @@ GPU_FN uint32_t scan(engine e, const gpu_key *keys, uint32_t first) {
         value = e.a.bell ? load64_acquire((const void *)q.watch) : load32_acquire((const void *)q.watch);
         rung = value != q.watch_last || q.again;
         usual = q.asked != GPU_ASKED && q.simple_cq && q.state == SOFTNIC_QP_RTS && q.next == GPU_NEXT_ANY &&
-                !q.dc;
+                !q.dc && !is_deep(e, q, mlx5_be32((uint32_t)value) & 0xffff);
         if (rung) {
             q.watch_last = value;
             q.again = 0;
@@ -161,7 +169,7 @@ GPU_FN uint32_t scan(engine e, const gpu_key *keys, uint32_t first) {
     for (uint32_t bits = todo & ~other; bits; bits &= bits - 1) {
         const uint32_t b = __ffs(bits) - 1;
         const uint32_t record = (uint32_t)__shfl_sync(ALL, value, b);
-        const rest left = serve_words(e, keys, e.w.at(first + b), mlx5_be32(record) & 0xffff);
+        const rest left = serve_words<false>(e, keys, e.w.at(first + b), mlx5_be32(record) & 0xffff);
         more |= (uint32_t)(left == REST_MORE) << b;
         other |= (uint32_t)(left == REST_OTHER) << b;
         if (lane == b)
@@ -266,9 +274,17 @@ GPU_FN void run(engine e, const gpu_key *keys) {
 static_assert(sizeof(gpu_warp) % 16 == 0 && alignof(gpu_warp) <= 16 && sizeof(gpu_qp) % 16 == 0 &&
                   alignof(gpu_key) == 16,
               "the keys in shared memory, behind the warps and any number of QPs, are loaded by 16 bytes");
-GPU_FN void engine_block(const gpu_args &a, void *shared) {
+static_assert(sizeof(gpu_args) % 16 == 0, "the warps lie behind the arguments");
+
+// The arguments too are looked at in shared memory: where a launch puts them they are reached through the first-level cache,
+// which every poll of a doorbell empties, so that each look at one would be a way to memory.
+GPU_FN void engine_block(const gpu_args &given, void *shared) {
     const uint32_t warp = threadIdx.x / 32;
-    gpu_warp *warps = (gpu_warp *)shared;
+    gpu_args &a = *(gpu_args *)shared;
+    for (uint32_t i = threadIdx.x; i < sizeof a / 8; i += blockDim.x)
+        ((uint64_t *)&a)[i] = ((const uint64_t *)&given)[i];
+    __syncthreads();
+    gpu_warp *warps = (gpu_warp *)(&a + 1);
     gpu_qp *qps = (gpu_qp *)(warps + a.warps);
     const uint32_t stride = a.warps * gridDim.x, first = warp * gridDim.x + blockIdx.x;
     const uint32_t rows = (a.qp_count + stride - 1) / stride;

@@ -299,6 +299,64 @@ static void test_in_a_row(void) {
     bed_free(q);
 }
 
+/* Hundreds of words announced at once, inline and by pointer, NOPs among them, and here and there something else. */
+static void test_many_words(void) {
+    enum { DEPTH = 256, CELLS = 1024 };
+    struct rig r = rig_virtual();
+    uint8_t *sq = bed_alloc(DEPTH * 64), *dbr = bed_alloc(8);
+    uint32_t cqn, qpn, posted = 0, others = 0, nops = 0;
+    uint64_t *from = (uint64_t *)(void *)r.mem[0], *to = (uint64_t *)(void *)r.mem[1], want[CELLS + 8] = {0};
+    struct softnic_cq_attr cq = {r.qp->cqe, 1, 1, NULL};
+    MUST(softnic_cq_create(r.nic[0], &cq, &cqn));
+    struct softnic_qp_attr qp = {sq, DEPTH, dbr + 4, NULL, cqn};
+    MUST(softnic_qp_create(r.nic[0], &qp, &qpn));
+    MUST(softnic_qp_connect(r.nic[0], qpn, 1, 0));
+    for (uint32_t i = 0; i < CELLS + 8; i++)
+        from[i] = 0x9e3779b97f4a7c15u * (i + 1);
+    for (uint32_t lap = 0; lap < 8; lap++) {
+        const uint32_t count = DEPTH - 31 * lap % 97, odd = lap ? 7 + 29 * lap : ~0u;
+        for (uint32_t i = 0; i < count; i++, posted++) {
+            uint8_t *c = sq + posted % DEPTH * 64;
+            const uint32_t cell = posted % CELLS, bytes = i == odd ? 24 : 8;
+            const int nop = i % 37 == 36, inlined = !nop && i != odd && i % 5;
+            const uint64_t value = 0xabcdef0100000000u + posted;
+            memset(c, 0xee, 64);
+            memset(c, 0, 16);
+            put16(c + 1, posted & 0xffff);
+            c[3] = nop ? 0x00 : 0x08;
+            c[4] = (uint8_t)(qpn >> 16);
+            put16(c + 5, qpn);
+            c[7] = nop ? 1 : 3;
+            c[11] = i + 1 == count ? 8 : 0;
+            put64(c + 16, (uintptr_t)&to[cell]);
+            put32(c + 24, r.key[1]);
+            put32(c + 32, inlined ? 0x80000000u | bytes : bytes);
+            put32(c + 36, r.key[0]);
+            put64(c + 40, (uintptr_t)&from[cell]);
+            if (inlined)
+                memcpy(c + 36, &value, 8);
+            if (!nop)
+                memcpy(&want[cell], inlined ? &value : &from[cell], bytes);
+            nops += (uint32_t)nop;
+            others += i == odd && !nop;
+        }
+        put32(dbr + 4, posted & 0xffff);
+        softnic_advance(r.nic[0], 0);
+        CHECK_EQ(get16(r.qp->cqe + 60), (posted - 1) & 0xffff);
+        CHECK_EQ(r.qp->cqe[63], 0x00);
+        CHECK(memcmp(to, want, sizeof want) == 0);
+    }
+    struct softnic_counters n;
+    MUST(softnic_counters_get(r.nic[0], qpn, &n));
+    CHECK_EQ(n.wqes, posted);
+    CHECK_EQ(n.wqe_nop, nops);
+    CHECK_EQ(n.payload_bytes, 8 * (posted - nops) + 16 * others);
+    CHECK(others > 4);
+    bed_free(sq);
+    bed_free(dbr);
+    rig_free(&r);
+}
+
 /* DUMP reads its local memory and moves nothing; it has a CQE like the others. */
 static void test_dump(void) {
     struct rig r = rig_virtual();
@@ -433,6 +491,7 @@ static void tests(void) {
     test_read();
     test_atomics();
     test_in_a_row();
+    test_many_words();
     test_dump();
     test_flags();
     test_self();
