@@ -21,7 +21,7 @@ void store_to_nic(__be32 *word, __be32 v) { __atomic_store_n(word, v, __ATOMIC_R
 void store_to_nic(uint64_t *word, uint64_t v) { __atomic_store_n(word, v, __ATOMIC_RELEASE); }
 
 constexpr uint64_t BLOCKS_AHEAD = 8;
-constexpr uint32_t PER_LINE = 64 / sizeof(Descriptor), LINES_AHEAD = 2;
+constexpr uint32_t PER_LINE = 64 / sizeof(Descriptor), LINES_AHEAD = 2, LINES_AT_ONCE = 4;
 
 // The builtin, built for any x86-64, asks for the line to read, and the store would ask once more.
 void prefetch_to_store(const void *line) {
@@ -120,8 +120,9 @@ size_t Host::Worker::step() {
     size_t seen = retire(), taken = 0;
     for (size_t i = 0; i < rings_.size(); i++) {
         Ring &r = rings_[(first_ + i) % rings_.size()], &next = rings_[(first_ + i + 1) % rings_.size()];
-        // A device wrote it, so it is in nobody's cache: it comes while this ring is served.
-        __builtin_prefetch(&next.slots[next.consumed & (next.pending.size() - 1)]);
+        // A device wrote them, so they are in nobody's cache: they come while this ring is served.
+        for (uint32_t line = 0; line < LINES_AT_ONCE && line * PER_LINE < attr_.batch; line++)
+            __builtin_prefetch(&next.slots[(next.consumed + line * PER_LINE) & (next.pending.size() - 1)]);
         if (gic::load_relaxed(r.open))
             taken += take_from(r);
     }
