@@ -222,6 +222,9 @@ class Device:
         """Kernels of ranks on one GPU wait for each other, and for a NIC whose engine runs on the GPU: all their blocks must
         fit beside each other, or nobody moves on.
 
+        DeepEP launches clusters of two blocks, which lie in one GPC: an engine's multiprocessor may leave another one of its
+        GPC without a partner. With four of them 128 blocks of an H200 started only when the engine had left, after 2 ms.
+
         A limit of MPS is no help: two ranks with 64 blocks each and half of an H200 each did not move on; they may have
         been given the same half."""
         if self.sharers == 1 and self.engine == 0:
@@ -232,7 +235,7 @@ class Device:
         if self.sharers > 1 and self.multiprocessors < whole:
             raise Refused("%d of %d multiprocessors are left to a rank by CUDA_MPS_ACTIVE_THREAD_PERCENTAGE, maybe the same ones to "
                           "several that wait for each other: unset it, or use a GPU for each rank" % (self.multiprocessors, whole))
-        room = whole // self.sharers - self.engine
+        room = whole // self.sharers - 2 * self.engine
         if operation.layout == "expert":
             m = self.multiprocessors
             blocks = -(-point.experts // -(-point.experts // m))
@@ -242,7 +245,8 @@ class Device:
             blocks, what = point.sms, "sms=%d make as many blocks" % point.sms
         if blocks > room:
             raise Refused("%s in a rank that wait for others; %d of its GPU's %d multiprocessors are there for them (ranks on it: %d; "
-                          "softnic's engine of each: sms=%d)" % (what, room, whole, self.sharers, self.engine))
+                          "softnic's engine of each: sms=%d, and as many that lose their partner in a cluster)" %
+                          (what, room, whole, self.sharers, self.engine))
 
     def prove_path(self, session, buffer, kind):
         path = session.text("path")
