@@ -2,6 +2,8 @@ package protocol
 
 import (
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -14,6 +16,24 @@ import (
 func TestWords(t *testing.T) {
 	if diff := cmp.Diff(slices.Sorted(slices.Values(Calls)), slices.Sorted(maps.Keys(Asked))); diff != "" {
 		t.Errorf("calls stated in words (-want +got):\n%s", diff)
+	}
+}
+
+// Every call's trace, as a GPU made it, says what is said of the call.
+func TestCalls(t *testing.T) {
+	for _, call := range Calls {
+		trace, err := nictrace.ReadFile(filepath.Join("testdata", call+".trace"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if diff := cmp.Diff(Asked[call], Lines(trace.Records)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", call, diff)
+		}
+	}
+	files, err := os.ReadDir("testdata")
+	if err != nil || len(files) != len(Calls) {
+		t.Errorf("%d traces (%v) of %d calls", len(files), err, len(Calls))
 	}
 }
 
