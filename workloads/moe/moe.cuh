@@ -130,6 +130,7 @@ struct moe_workload {
         typename H::Agent agent(h, self);
         gic::RankBarrier barrier(p.barrier);
         const uint32_t rounds = p.warmup + p.iterations;
+        bool sent = false; // rows that this agent has not completed
         gic::stamp(self, &p.launch->begin);
         GIC_ROLLED
         for (uint32_t i = 0; i < 2 * rounds; i++) { // dispatch and combine are the same code
@@ -143,7 +144,7 @@ struct moe_workload {
             }
             GIC_TRY(barrier.wait_all(h, agent, self, p.grid));
             const uint64_t begin = gic::globaltimer();
-            GIC_TRY(exchange(h, agent, self, p, p.exchange[leg], round + 1));
+            GIC_TRY(exchange(h, agent, self, p, p.exchange[leg], round + 1, &sent));
             if (leg == DISPATCH)
                 record(self, p.spans[DISPATCHED], at, begin);
             GIC_TRY(p.grid->wait(self, h.env)); // every agent's incoming rows are here
@@ -153,7 +154,11 @@ struct moe_workload {
                 continue;
             record(self, p.spans[REDUCED], at, arrived);
             record(self, p.spans[COMBINED], at, begin);
-            GIC_TRY(agent.quiet()); // the next iteration reuses the sources
+            // The next iteration reuses the sources. Agents without any do not wait for completions: a thousand fences
+            // would be in the way of those that still reduce.
+            if (sent)
+                GIC_TRY(agent.quiet());
+            sent = false;
         }
         gic::stamp(self, &p.launch->end);
         return gic::OK;
@@ -208,12 +213,12 @@ struct moe_workload {
     // incoming channels. Where there are agents without a row to send, the copies begin with them.
     template <class H>
     static GIC_DEVICE int exchange(const H &h, typename H::Agent &agent, const gic::Self &self,
-                                   const Params &p, const Exchange &e, uint64_t round) {
+                                   const Params &p, const Exchange &e, uint64_t round, bool *sent_p) {
         const uint32_t bytes = p.hidden * 2;
         const Shares shares(e.channel_count, self.agents, p.share);
         GIC_ROLLED
         for (uint32_t s = self.agent; s < shares.count(); s += self.agents)
-            GIC_TRY(send(h, agent, self, e, shares, s, bytes));
+            GIC_TRY(send(h, agent, self, e, shares, s, bytes, sent_p));
         GIC_TRY(agent.ring());
         const uint32_t units = bytes / sizeof(gic::Unit), piece = gic::piece_units(self.lanes, 8);
         gic::Pieces pieces(e.local_count, (units + piece - 1) / piece, self.agents - 1 - self.agent,
@@ -235,7 +240,7 @@ struct moe_workload {
     // the agent's own puts; of several, each completes what it has put, and the last one signals.
     template <class H>
     static GIC_DEVICE int send(const H &h, typename H::Agent &agent, const gic::Self &self, const Exchange &e,
-                               const Shares &shares, uint32_t s, uint32_t bytes) {
+                               const Shares &shares, uint32_t s, uint32_t bytes, bool *sent_p) {
         const uint32_t c = shares.channel(s);
         const Channel channel = e.channels[c];
         const uint32_t rows = (uint32_t)channel.count, peer = (uint32_t)channel.peer;
@@ -243,6 +248,7 @@ struct moe_workload {
         if (mine.members == 0)
             return gic::OK;
         const Move *moves = e.moves + channel.first;
+        *sent_p |= mine.begin < mine.end;
         GIC_ROLLED
         for (uint32_t m = mine.begin; m < mine.end; m += h.lanes) {
             const uint32_t left = mine.end - m;
