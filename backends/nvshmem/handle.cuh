@@ -1,7 +1,9 @@
 // The device handle over NVSHMEM's device API. What each word of backends/abi/device.cuh becomes:
 //
 //   put            nvshmem_putmem_nbi; a warp or block agent: nvshmemx_putmem_nbi_warp, _block
-//   put_each       nvshmem_putmem_nbi by each lane, which the library's IBGDA code posts as a group
+//   put_each       nvshmem_putmem_nbi by each lane, which the library's IBGDA code posts as a group. On path=p2p a lane copies
+//                  what it is asked for by itself, so that more than 64 bytes go by nvshmemx_putmem_nbi_warp, _block, one
+//                  after the other
 //   put_value      nvshmem_uint{8,16,32,64}_p
 //   signal         nvshmemx_signal_op(ADD). NVSHMEM orders it behind earlier puts only across an nvshmem_fence, which
 //                  signals=fenced puts in front when there were puts since the last one; it waits for the completion of
@@ -12,8 +14,9 @@
 //   wait           nvshmem_uint64_test(GE) until it is true: nvshmem_signal_wait_until has no deadline
 //   get, fetch_add nvshmem_getmem_nbi, nvshmem_uint64_atomic_fetch_add (blocking)
 //   fence          nvshmem_fence: waits for the completion of all queue pairs to all PEs
-//   flush, quiet   nvshmem_quiet: the library has nothing for one PE or one queue pair. completion=queue (level=internal
-//                  alone) waits for the agent's own queue pair to that PE, as the library's own ibgda_quiet(qp) does
+//   flush, quiet   nvshmem_quiet, where the agent has issued anything since its last one: the library has nothing for one PE
+//                  or one queue pair. completion=queue (level=internal alone) waits for the agent's own queue pair to that PE,
+//                  as the library's own ibgda_quiet(qp) does
 //   gpu_visible    a fence at system scope; NVSHMEM has it inside of its waits
 //   ring           nothing: a lone thread's post is announced at once, a group's by whoever reserved last
 //
@@ -33,6 +36,7 @@ struct nvshmem_shared {
     gic::Env env;
     bool fenced_signals;
     bool own_queue; // completion=queue
+    bool mapped;    // path=p2p
 };
 
 #if defined(__CUDA_ARCH__)
@@ -63,7 +67,7 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
     GIC_DEVICE Agent(const nvshmem_handle &h, const gic::Self &self) : h_(h), lane_(self.lane) {}
 
     NVSHMEM_PUT int put(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
-        puts_ = true;
+        issued();
         if constexpr (L == nvshmem_level::INTERNAL)
             rma<NVSHMEMI_OP_PUT>(at(dst), at(src), bytes, peer);
         else if constexpr (block)
@@ -75,19 +79,22 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
         return gic::OK;
     }
     template <class F> NVSHMEM_PUT int put_each(uint32_t peer, uint32_t n, F message) {
-        puts_ = true;
+        issued();
+        bool large = false;
         if (lane_ < n) {
             const gic::Message m = message(lane_);
-            if constexpr (L == nvshmem_level::INTERNAL)
-                rma_thread<NVSHMEMI_OP_PUT>(at(m.dst), at(m.src), m.bytes, peer);
-            else
-                nvshmem_putmem_nbi(at(m.dst), at(m.src), m.bytes, (int)peer);
+            large = LANES > 1 && h_.mapped && m.bytes > 64;
+            if (!large)
+                put_one(peer, m);
         }
+        if constexpr (LANES > 1)
+            if (h_.mapped && any(large))
+                copy_large(peer, n, message);
         sync();
         return gic::OK;
     }
     NVSHMEM_OUTLINED int put_value(uint32_t peer, uint64_t dst, uint64_t value, uint32_t bytes) {
-        puts_ = true;
+        issued();
         int status = gic::OK;
         if (lane_ == 0)
             status = put_word(peer, dst, value, bytes);
@@ -96,6 +103,7 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
     }
     NVSHMEM_OUTLINED int signal(uint32_t peer, uint64_t sig, uint64_t add) {
         order_signal();
+        issued_ = true;
         if (lane_ == 0)
             nvshmemx_signal_op(word(sig), add, NVSHMEM_SIGNAL_ADD, (int)peer);
         sync();
@@ -123,7 +131,7 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
         return gic::broadcast(self(), status);
     }
     NVSHMEM_OUTLINED int get(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
-        puts_ = true; // a fence orders it too
+        issued(); // a fence orders it too
         if constexpr (L == nvshmem_level::INTERNAL)
             rma<NVSHMEMI_OP_GET>(at(src), at(dst), bytes, peer);
         else if constexpr (block)
@@ -163,10 +171,12 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
     }
     NVSHMEM_OUTLINED int quiet() {
         sync();
+        if (!issued_)
+            return gic::OK;
         if (lane_ == 0)
             quiet_all();
         sync();
-        puts_ = false;
+        puts_ = issued_ = false;
         return gic::OK;
     }
     GIC_DEVICE int ring() { return gic::OK; }
@@ -180,6 +190,25 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
         return reinterpret_cast<uint64_t *>(h_.window + offset);
     }
 
+    GIC_DEVICE void issued() { puts_ = issued_ = true; }
+    // Of all lanes; each says the same of itself.
+    static GIC_DEVICE bool any(bool mine) {
+        return block ? __syncthreads_or(mine) != 0 : __any_sync(0xffffffffu, mine) != 0;
+    }
+    GIC_DEVICE void put_one(uint32_t peer, const gic::Message &m) const { // by this lane alone
+        if constexpr (L == nvshmem_level::INTERNAL)
+            rma_thread<NVSHMEMI_OP_PUT>(at(m.dst), at(m.src), m.bytes, peer);
+        else
+            nvshmem_putmem_nbi(at(m.dst), at(m.src), m.bytes, (int)peer);
+    }
+    template <class F> NVSHMEM_PUT void copy_large(uint32_t peer, uint32_t n, F message) {
+        GIC_ROLLED
+        for (uint32_t i = 0; i < n; i++) {
+            const gic::Message m = message(i);
+            if (m.bytes > 64)
+                put(peer, m.dst, m.src, m.bytes);
+        }
+    }
     GIC_DEVICE void order_signal() {
         if (h_.fenced_signals && puts_)
             fence(0);
@@ -194,7 +223,7 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
                                             (int)peer);
         else
             nvshmem_putmem_signal_nbi(at(dst), at(src), bytes, word(sig), add, NVSHMEM_SIGNAL_ADD, (int)peer);
-        puts_ = true;
+        issued();
     }
     GIC_DEVICE int put_word(uint32_t peer, uint64_t dst, uint64_t value, uint32_t bytes) const {
         switch (bytes) {
@@ -266,7 +295,8 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
 
     const nvshmem_handle &h_;
     uint32_t lane_;
-    bool puts_ = false; // since the last fence or quiet
+    bool puts_ = false;   // since the last fence or quiet
+    bool issued_ = false; // since the last quiet
 };
 
 #else

@@ -370,6 +370,7 @@ template <class W> struct OnLevel {
         h.env = {s->gpu->stop_word(), s->timeout_ns};
         h.fenced_signals = s->fenced_signals;
         h.own_queue = s->own_queue;
+        h.mapped = s->path == Path::p2p;
         h.lanes = LANES;
         auto prepare = [this](uint32_t, nvshmem_handle<L, LANES> &) { return before_run(s); };
         auto done = [this](uint32_t, nvshmem_handle<L, LANES> &, int status) { return after_run(s, status); };
