@@ -21,8 +21,8 @@ const struct gic_key keys[] = {
      "who acts as one: a thread, or a warp or a block of 128 threads together"},
     {"copy", "auto", "auto|store|bulk",
      "large payloads: 16-byte stores, or bulk copies through shared memory (TMA, from sm_90 on); auto: bulk "
-     "where "
-     "there is any"},
+     "for a thread "
+     "by itself, where there is any"},
     {"bulk_from", "2048", "16..1048576", "smallest payload of copy=bulk, in bytes; below it stores"},
     {"order", "release", "release|fence",
      "a flag behind its payload: one release at system scope, or a fence at system scope and a relaxed store "
@@ -95,7 +95,8 @@ int start(gic_session *s, const struct gic_open *open) {
     if (bulk && !s->memory->bulk())
         return gic::fail(-ENOTSUP, "copy=bulk: one %s has no bulk copies (sm_90 has); want copy=store",
                          s->gpu->name().c_str());
-    if (!store && s->memory->bulk())
+    // A group's lanes have as much under way by themselves, without the way through shared memory.
+    if (bulk || (!store && s->lanes == 1 && s->memory->bulk()))
         s->bulk_from = config.u32("bulk_from");
     return 0;
 #else

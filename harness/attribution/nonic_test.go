@@ -76,3 +76,35 @@ func TestRowsWithoutANICStandOnRawStores(t *testing.T) {
 		}
 	}
 }
+
+// What copy=auto came to is a matter of who copies, what and where, as in the backend.
+func TestCopyOfRawStores(t *testing.T) {
+	defaults := map[string]map[string]string{"rawstore": {"scope": "thread", "copy": "auto", "bulk_from": "2048"}}
+	for _, c := range []struct {
+		device, scope, copy, size, want string
+	}{
+		{"cuda", "", "auto", "2048", "bulk"},
+		{"cuda", "", "auto", "2047", "store"},
+		{"cuda", "warp", "auto", "65536", "store"},
+		{"cuda", "block", "", "65536", "store"},
+		{"cuda", "block", "bulk", "65536", "bulk"},
+		{"host", "thread", "auto", "65536", "store"},
+	} {
+		run := newRun()
+		run.Header.Defaults = defaults
+		config := map[string]string{}
+		if c.scope != "" {
+			config["scope"] = c.scope
+		}
+		if c.copy != "" {
+			config["copy"] = c.copy
+		}
+		row := &record.Case{Type: "case", Workload: "op", Axes: map[string]string{"op": "put", "size": c.size}, Backend: "rawstore",
+			Config: config, NIC: "none", Device: c.device, Ranks: 2, Status: record.OK}
+		row.ID = record.CaseID(row)
+		run.Add(row)
+		if got := run.Rows[0].Config("copy"); got != c.want {
+			t.Errorf("%+v: copy is %s", c, got)
+		}
+	}
+}

@@ -215,12 +215,12 @@ func (w *Row) Config(key string) string {
 	return v
 }
 
-// copied resolves rawstore's copy=auto by the size of the message: bulk copies from bulk_from bytes on, on a GPU.
+// copied resolves rawstore's copy=auto: bulk copies for a thread by itself on a GPU, from bulk_from bytes on.
 func (w *Row) copied() string {
 	size, err := workloads.Point(w.First().Axes).Int("size")
 	from, err2 := strconv.Atoi(w.Config("bulk_from"))
 	switch {
-	case w.First().Device == "host":
+	case w.First().Device == "host" || w.Config("scope") != "thread":
 		return "store"
 	case err != nil || err2 != nil:
 		return "auto"
