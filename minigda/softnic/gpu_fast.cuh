@@ -128,30 +128,47 @@ struct sums {
     uint32_t dirt;
     uint64_t payload;
 };
-// Adds a run that begins at index `cons`: each lane's flags (as struct small) and payload bytes, `puts` of them WRITEs.
-GPU_FN void sums_add(sums &t, uint32_t lane, uint32_t run, uint32_t flags, uint32_t bytes, uint32_t puts,
-                     uint32_t cons) {
-    const bool in = lane < run;
-    const uint32_t asked = __ballot_sync(ALL, in && (flags & FLAG_CQE));
-    t.segments += __reduce_add_sync(ALL, in ? flags >> 8 & 0xff : 0);
-    t.payload += __reduce_add_sync(ALL, in ? bytes : 0);
-    t.inlines += __popc(__ballot_sync(ALL, in && (flags & INLINE)));
-    t.wqes += run;
-    t.writes += puts;
+// The CQEs of a run that begins at index `cons`, whose lanes in `asked` want one. flags: each lane's, as struct small.
+GPU_FN void sums_cqes(sums &t, uint32_t asked, uint32_t flags, uint32_t cons) {
     if (asked) {
         const uint32_t b = 31 - __clz(asked);
         t.last = (__shfl_sync(ALL, flags, b) & 0xff0000) | ((cons + b) & 0xffff);
         t.cqes += __popc(asked);
     }
 }
+// Adds the rest of a run: each lane's flags and payload bytes, `puts` of them WRITEs.
+GPU_FN void sums_add(sums &t, uint32_t lane, uint32_t run, uint32_t flags, uint32_t bytes, uint32_t puts) {
+    const bool in = lane < run;
+    t.segments += __reduce_add_sync(ALL, in ? flags >> 8 & 0xff : 0);
+    t.payload += __reduce_add_sync(ALL, in ? bytes : 0);
+    t.inlines += __popc(__ballot_sync(ALL, in && (flags & INLINE)));
+    t.wqes += run;
+    t.writes += puts;
+}
+// A visit's last CQE at a collapsed CQ, before the visit is counted: who waits for it does not wait for that. alone: no other
+// QP of the pass shares its fence, and it is written here; else its end is left to the pass (tails_out).
+GPU_FN void cqe_out(engine e, gpu_qp &q, uint32_t lane, uint32_t cqes, uint32_t last, uint32_t bytes,
+                    uint32_t &dirt, bool alone) {
+    if (cqes == 0)
+        return;
+    if (lane < 7)
+        store64((void *)(q.cqe + 8 * lane), cqe_word(e, lane, bytes, 0));
+    dirt |= q.far ? DIRTY | DIRTY_FAR : DIRTY;
+    const uint64_t tail = cqe_tail(q, last & 0xffff, last >> 16, mlx5_op_own(MLX5_CQE_OP_REQ, 0));
+    if (alone) {
+        fence_warp(dirt & DIRTY_FAR);
+        dirt = 0;
+        if (lane == 0) {
+            store64((void *)(q.cqe + 56), tail);
+            store64(&e.a.cqs[q.cq].prod, q.prod + cqes);
+        }
+    } else if (lane == 0) {
+        e.w.tail = tail;
+    }
+}
 template <bool ring>
 GPU_FN void fast_end(engine e, gpu_qp &q, uint32_t lane, sums t, uint32_t prod, uint32_t cons) {
     const bool rung = prod != q.seen;
-    if (t.cqes && !ring) {
-        if (lane < 7)
-            store64((void *)(q.cqe + 8 * lane), cqe_word(e, lane, 0, 0));
-        t.dirt |= q.far ? DIRTY | DIRTY_FAR : DIRTY;
-    }
     const uint32_t more = lane == GPU_WQES       ? t.wqes
                           : lane == GPU_SEGMENTS ? t.segments
                           : lane == GPU_WRITES   ? t.writes
@@ -177,8 +194,6 @@ GPU_FN void fast_end(engine e, gpu_qp &q, uint32_t lane, sums t, uint32_t prod, 
             q.prod += t.cqes;
             if (ring)
                 store64(&e.a.cqs[q.cq].prod, q.prod);
-            else
-                e.w.tail = cqe_tail(q, t.last & 0xffff, t.last >> 16, mlx5_op_own(MLX5_CQE_OP_REQ, 0));
         }
         e.w.dirty = t.dirt;
         e.w.work += t.wqes;
@@ -239,7 +254,8 @@ GPU_FN word_wqe word_look(engine e, const gpu_key *keys, const uint64_t words[6]
 // Words and NOPs at a QP whose collapsed CQ is its own, in registers and without a call: the shortest visit, which is
 // what a message rate and a small put's latency are made of. deep: the next blocks are on their way while these are looked
 // at, which takes registers and is worth it to a warp that has nothing else to do meanwhile.
-template <bool deep> GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod) {
+template <bool deep>
+GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod, bool alone) {
     const uint32_t lane = lane_id(), mask = q.mask, qpn = q.qpn, node = q.node;
     const uint64_t sq = q.sq;
     uint32_t cons = q.cons, left = (prod - cons) & 0xffff, visits = 8;
@@ -248,10 +264,12 @@ template <bool deep> GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_
     sums t = {0, 0, 0, 0, 0, 0, e.w.dirty, 0};
     if (t.dirt & DIRTY_LONG)
         return REST_OTHER;
-    bool other = false, there = false;
+    bool there = false;
     uint64_t words[6], next[6];
-    while (left > 0 && visits-- > 0) {
-        word_wqe w = {0, 0, 0, 0, false};
+    uint32_t run, puts;
+    word_wqe w;
+    for (;;) {
+        w = {0, 0, 0, 0, false};
         if (deep && there) {
             GPU_UNROLL
             for (int i = 0; i < 6; i++)
@@ -268,9 +286,9 @@ template <bool deep> GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_
         const uint32_t size = __shfl_up_sync(ALL, w.bytes, 1);
         const bool behind = lane > 0 && w.bytes, covers = behind && before == end && size <= w.bytes;
         const uint32_t stop = __ballot_sync(ALL, !w.fits || (behind && size && w.to < before && !covers));
-        const uint32_t run = stop ? __ffs(stop) - 1 : 32;
-        other = run == 0;
-        if (other) {
+        run = stop ? __ffs(stop) - 1 : 32;
+        puts = 0;
+        if (run == 0) {
             goes_alone(q, lane, w.flags);
             break;
         }
@@ -278,32 +296,39 @@ template <bool deep> GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_
         const uint32_t covered = __ballot_sync(ALL, covers && in) >> 1;
         if (in && w.bytes && !(covered >> lane & 1))
             store_word(w.to, w.value, w.bytes);
-        const uint32_t puts = __popc(__ballot_sync(ALL, in && w.bytes));
+        puts = __popc(__ballot_sync(ALL, in && w.bytes));
         t.dirt |= (puts ? DIRTY : 0) | (__ballot_sync(ALL, in && (w.flags & FAR)) ? DIRTY_FAR : 0);
-        sums_add(t, lane, run, w.flags, w.bytes, puts, cons);
+        sums_cqes(t, __ballot_sync(ALL, in && (w.flags & FLAG_CQE)), w.flags, cons);
         there = run == 32;
         cons += run;
         left -= run;
+        if (left == 0 || --visits == 0)
+            break;
+        sums_add(t, lane, run, w.flags, w.bytes, puts);
     }
+    cqe_out(e, q, lane, t.cqes, t.last, 0, t.dirt, alone);
+    sums_add(t, lane, run, w.flags, w.bytes, puts); // the last one's
     if (t.wqes)
         fast_end<false>(e, q, lane, t, prod, cons);
-    return other ? REST_OTHER : left ? REST_MORE : REST_NONE;
+    return run == 0 ? REST_OTHER : left ? REST_MORE : REST_NONE;
 }
-GPU_CALL rest serve_words_deep(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod) {
-    return serve_words<true>(e, keys, q, prod);
+GPU_CALL rest serve_words_deep(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod, bool alone) {
+    return serve_words<true>(e, keys, q, prod, alone);
 }
 
 // The same for all WRITEs of one block and one piece, longer ones too: a call, but none inside. What it leaves is
 // serve_now()'s. ring: the QP's CQ is a ring of its own, and each CQE is written.
-template <bool ring> GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod) {
+template <bool ring>
+GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod, bool alone) {
     const uint32_t lane = lane_id(), mask = q.mask;
     uint32_t cons = q.cons, left = (prod - cons) & 0xffff, visits = 8;
     if (left == 0 || left > mask + 1)
         return REST_OTHER;
     sums t = {0, 0, 0, 0, 0, 0, e.w.dirty, 0};
     bool other = false, was_long = false;
-    while (left > 0 && visits-- > 0) {
-        fast_wqe f;
+    uint32_t run, puts;
+    fast_wqe f;
+    for (;;) {
         f.to = f.from = 0;
         f.bytes = f.flags = 0;
         f.what = FAST_NOT;
@@ -311,7 +336,7 @@ template <bool ring> GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu
             f = fast_look(e, keys, q.sq + (uint64_t)((cons + lane) & mask) * MLX5_BB, cons + lane,
                           left - lane, q.qpn, q.node);
         bool covered;
-        const uint32_t run = fast_run(f, lane, &covered);
+        run = fast_run(f, lane, &covered);
         const bool longs = __shfl_sync(ALL, f.what, 0) == FAST_LONG;
         // Much is for all warps; in this node's own memory one write may be the next one's source.
         other = run == 0 || (longs && is_much(f.bytes, ALL >> (32 - run))) ||
@@ -319,6 +344,7 @@ template <bool ring> GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu
         if (other) {
             if (run == 0)
                 goes_alone(q, lane, f.flags);
+            run = puts = 0;
             break;
         }
         was_long = longs;
@@ -333,7 +359,7 @@ template <bool ring> GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu
                 store_word(f.to, f.flags & FROM_MEMORY ? load_word(f.from, f.bytes) : f.from, f.bytes);
         }
         const bool in = lane < run;
-        const uint32_t puts = __popc(__ballot_sync(ALL, in && f.what != FAST_NOP));
+        puts = __popc(__ballot_sync(ALL, in && f.what != FAST_NOP));
         if (puts)
             t.dirt |= DIRTY | (longs ? DIRTY_LONG : 0) |
                       (__ballot_sync(ALL, in && (f.flags & FAR)) ? DIRTY_FAR : 0);
@@ -342,10 +368,16 @@ template <bool ring> GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu
             ring_cqes(e, q, lane, asked, t.cqes, cons + lane, f.flags >> 16 & 0xff, 0, t.dirt & DIRTY_FAR);
             t.dirt = 0;
         }
-        sums_add(t, lane, run, f.flags, f.bytes, puts, cons);
+        sums_cqes(t, asked, f.flags, cons);
         cons += run;
         left -= run;
+        if (left == 0 || --visits == 0)
+            break;
+        sums_add(t, lane, run, f.flags, f.bytes, puts);
     }
+    if (!ring)
+        cqe_out(e, q, lane, t.cqes, t.last, 0, t.dirt, alone);
+    sums_add(t, lane, run, f.flags, f.bytes, puts); // the last one's
     if (t.wqes) {
         fast_end<ring>(e, q, lane, t, prod, cons);
         if (!other && lane == 0)

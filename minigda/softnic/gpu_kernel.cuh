@@ -94,29 +94,32 @@ GPU_FN void tails_out(engine e, uint32_t k, uint64_t tail) {
 
 // Many words announced, at a warp with little else to do. record: the doorbell record's index.
 enum { DEEP = 64 };
-GPU_FN bool is_deep(engine e, const gpu_qp &q, uint32_t record) {
-    return e.w.count <= 2 && q.next == GPU_NEXT_ANY && q.simple_cq && ((record - q.cons) & 0xffff) >= DEEP;
+GPU_FN bool is_deep(uint32_t queues, uint32_t cons, uint32_t record) {
+    return (queues <= 2) & (((record - cons) & 0xffff) >= DEEP);
 }
 
 // Serves the QPs `first + bit` of todo, in whatever state they are. keys: in shared memory, or nullptr.
 GPU_CALL void serve_each(engine e, const gpu_key *keys, uint32_t first, uint32_t todo) {
     const uint32_t lane = lane_id();
+    const bool alone = (todo & (todo - 1)) == 0;
     uint64_t tail = 0; // this lane's QP's
     for (; todo; todo &= todo - 1) {
         const uint32_t b = __ffs(todo) - 1;
         gpu_qp &q = e.w.at(first + b);
-        const bool plain = keys && (q.simple_cq | q.ring_cq) && q.state == SOFTNIC_QP_RTS &&
-                           q.asked != GPU_ASKED && !(e.a.bell | e.a.timed | e.a.strict | q.dc);
-        const uint32_t record = plain ? record_of(e, q) : 0;
+        // All loads first, and no branches, as in scan().
+        const uint32_t simple = q.simple_cq, ring = q.ring_cq, state = q.state, asked = q.asked, dc = q.dc;
+        const uint32_t next = q.next, cons = q.cons, record = mlx5_be32((uint32_t)q.watch_last) & 0xffff;
+        const bool plain = (keys != nullptr) & ((simple | ring) != 0) & (state == SOFTNIC_QP_RTS) &
+                           (asked != GPU_ASKED) & ((e.a.bell | e.a.timed | e.a.strict | dc) == 0);
         rest left = REST_OTHER;
-        if (plain && is_deep(e, q, record))
-            left = serve_words_deep(e, keys, q, record);
+        if (plain && simple && next == GPU_NEXT_ANY && is_deep(e.w.count, cons, record))
+            left = serve_words_deep(e, keys, q, record, alone);
         for (int tries = 0; plain && left == REST_OTHER && tries < 2; tries++) {
-            const bool alone = q.next >= GPU_NEXT_ALONE;
-            left = alone       ? serve_single(e, keys, q, record)
-                   : q.ring_cq ? serve_fast<true>(e, keys, q, record)
-                               : serve_fast<false>(e, keys, q, record);
-            if (alone == (q.next >= GPU_NEXT_ALONE))
+            const bool single = q.next >= GPU_NEXT_ALONE;
+            left = single      ? serve_single(e, keys, q, record, alone)
+                   : q.ring_cq ? serve_fast<true>(e, keys, q, record, alone)
+                               : serve_fast<false>(e, keys, q, record, alone);
+            if (single == (q.next >= GPU_NEXT_ALONE))
                 break; // nor is it the other's
         }
         const bool again = left == REST_OTHER ? serve(e, q) : left != REST_NONE;
@@ -147,10 +150,14 @@ GPU_FN uint32_t scan(engine e, const gpu_key *keys, uint32_t first) {
     bool rung = false, usual = false;
     if (k < e.w.count) {
         gpu_qp &q = e.w.at(k);
-        value = e.a.bell ? load64_acquire((const void *)q.watch) : load32_acquire((const void *)q.watch);
-        rung = value != q.watch_last || q.again;
-        usual = q.asked != GPU_ASKED && q.simple_cq && q.state == SOFTNIC_QP_RTS && q.next == GPU_NEXT_ANY &&
-                !q.dc && !is_deep(e, q, mlx5_be32((uint32_t)value) & 0xffff);
+        // All loads first, and no branches: this is what a pass takes.
+        const uint64_t watch = q.watch, last = q.watch_last;
+        const uint32_t again = q.again, asked = q.asked, simple = q.simple_cq, state = q.state, next = q.next;
+        const uint32_t dc = q.dc, cons = q.cons;
+        value = e.a.bell ? load64_acquire((const void *)watch) : load32_acquire((const void *)watch);
+        rung = (value != last) | (again != 0);
+        usual = (asked != GPU_ASKED) & (simple != 0) & (state == SOFTNIC_QP_RTS) & (next == GPU_NEXT_ANY) &
+                (dc == 0) & !is_deep(e.w.count, cons, mlx5_be32((uint32_t)value) & 0xffff);
         if (rung) {
             q.watch_last = value;
             q.again = 0;
@@ -164,12 +171,16 @@ GPU_FN uint32_t scan(engine e, const gpu_key *keys, uint32_t first) {
     __syncwarp();
     if (!keys || e.a.bell || e.a.timed || e.a.strict)
         return todo;
+    const uint32_t words = todo & __ballot_sync(ALL, usual);
+    if (words == 0)
+        return todo;
+    const bool alone = (todo & (todo - 1)) == 0;
     uint64_t tail = 0;
-    uint32_t more = 0, other = todo & ~__ballot_sync(ALL, usual);
-    for (uint32_t bits = todo & ~other; bits; bits &= bits - 1) {
+    uint32_t more = 0, other = todo & ~words;
+    for (uint32_t bits = words; bits; bits &= bits - 1) {
         const uint32_t b = __ffs(bits) - 1;
         const uint32_t record = (uint32_t)__shfl_sync(ALL, value, b);
-        const rest left = serve_words<false>(e, keys, e.w.at(first + b), mlx5_be32(record) & 0xffff);
+        const rest left = serve_words<false>(e, keys, e.w.at(first + b), mlx5_be32(record) & 0xffff, alone);
         more |= (uint32_t)(left == REST_MORE) << b;
         other |= (uint32_t)(left == REST_OTHER) << b;
         if (lane == b)
@@ -215,13 +226,14 @@ struct passes_state {
     uint32_t open;  // WHY_HELP: lanes 0 to 3: jobs
 };
 
+static_assert(offsetof(gpu_board, leave) == offsetof(gpu_board, open) + 16, "leave lies behind open[4]");
+
 // The passes of a warp for as long as they need no call, which would cost them registers. `served`: what the last call
 // returned has been served.
 GPU_CALL why passes(engine e, const gpu_key *keys, bool watches, bool served, passes_state *state) {
     passes_state s = *state;
     for (uint32_t round = 0;; served = false) {
-        const uint32_t leave = load32(&e.a.board->leave);
-        const uint32_t open = lane_id() < 4 ? load32(&e.a.board->open[lane_id()]) : 0;
+        const uint32_t open = lane_id() < 5 ? load32(&e.a.board->open[0] + lane_id()) : 0; // and leave
         if (!served && (s.todo = scan(e, keys, s.first)) != 0) {
             *state = s;
             return WHY_OTHER;
@@ -230,17 +242,17 @@ GPU_CALL why passes(engine e, const gpu_key *keys, bool watches, bool served, pa
         if (s.first < e.w.count)
             continue;
         s.first = 0;
-        const bool any = __ballot_sync(ALL, (open | leave) != 0) != 0;
+        const uint32_t any = __ballot_sync(ALL, open != 0);
         if (watches)
-            watch_host(e.a, e.w.watch, any);
+            watch_host(e.a, e.w.watch, any != 0);
         if ((round++ & 15) == 0) {
             look_at_clock(e);
             stir(e);
         }
         if (!(any | e.a.is_virtual))
             continue;
-        const bool go = __ballot_sync(ALL, leave != 0) != 0; // lanes may have looked at different times
-        if (go && !e.w.last) {                               // once more, for what came before it
+        const bool go = any >> 4 & 1;
+        if (go && !e.w.last) { // once more, for what came before it
             __syncwarp();
             if (lane_id() == 0)
                 e.w.last = 1;

@@ -25,7 +25,10 @@ GPU_FN lone_kind lone_wait(engine e, const uint64_t *words, const struct wqe_hea
     struct wqe w;
     w.wait_index = wqe_be_lo(words[3]);
     w.wait_cqn = wqe_be_hi(words[3]) & MLX5_QPN_MASK;
-    const int passed = head.ds == 2 ? wait_passed(e, w) : -1;
+    int passed = head.ds == 2 ? wait_passed(e, w) : -1;
+    for (int polls = 0; passed == 0 && e.w.count == 1 && polls < 16;
+         polls++) // this warp has nothing else to serve
+        passed = wait_passed(e, w);
     return passed > 0 ? LONE_WAIT : passed == 0 ? LONE_WAITS : LONE_NOT;
 }
 
@@ -119,6 +122,7 @@ struct lone_sums {
     uint32_t last;   // opcode << 16 | index of the last that asked for a CQE
     uint32_t bytes;  // in that CQE
     uint32_t payload, dirt;
+    bool was_long; // the last one: no word
 };
 GPU_FN void count_lone(lone_sums &t, const lone &l, uint32_t ds, bool is_inline) {
     t.counts += 1 + (ds << 16);
@@ -127,6 +131,7 @@ GPU_FN void count_lone(lone_sums &t, const lone &l, uint32_t ds, bool is_inline)
                : l.kind == LONE_READ   ? 1 << 16
                : l.kind == LONE_NOP    ? 1 << 24
                                        : 0;
+    t.was_long = !is_word(l.remote, l.bytes);
     if (l.kind == LONE_WRITE)
         t.writes += is_inline ? 1 | 1 << 16 : 1;
     t.payload += l.bytes;
@@ -139,20 +144,14 @@ GPU_FN uint8_t next_likely(uint32_t before, const lone_sums &t) {
         return GPU_NEXT_ALONE;
     if (before < GPU_NEXT_ALONE_LAST)
         return (uint8_t)(before + 1);
-    return t.dirt & DIRTY_LONG ? GPU_NEXT_LONG : GPU_NEXT_ANY;
+    return t.was_long ? GPU_NEXT_LONG : GPU_NEXT_ANY;
 }
 
-// A visit's end: counts, and the first part of its CQE.
+// A visit's counts.
 GPU_FN void lone_end(engine e, gpu_qp &q, uint32_t lane, const lone_sums &t, uint32_t prod, uint32_t cons,
                      bool many) {
     const bool rung = prod != q.seen;
     const uint32_t wqes = t.counts & 255, cqes = t.counts >> 8 & 255;
-    uint32_t dirt = t.dirt;
-    if (cqes && q.simple_cq) {
-        if (lane < 7)
-            store64((void *)(q.cqe + 8 * lane), cqe_word(e, lane, t.bytes, 0));
-        dirt |= q.far ? DIRTY | DIRTY_FAR : DIRTY;
-    }
     const uint32_t more = lane == GPU_WQES       ? wqes
                           : lane == GPU_SEGMENTS ? t.counts >> 16
                           : lane == GPU_WRITES   ? t.writes & 0xffff
@@ -184,10 +183,8 @@ GPU_FN void lone_end(engine e, gpu_qp &q, uint32_t lane, const lone_sums &t, uin
             q.prod += cqes;
             if (q.ring_cq)
                 store64(&e.a.cqs[q.cq].prod, q.prod);
-            else
-                e.w.tail = cqe_tail(q, t.last & 0xffff, t.last >> 16, mlx5_op_own(MLX5_CQE_OP_REQ, 0));
         }
-        e.w.dirty = dirt;
+        e.w.dirty = t.dirt;
         e.w.work += wqes;
     }
     __syncwarp();
@@ -217,7 +214,7 @@ GPU_FN bool is_many(const lone &l, uint32_t left) {
 }
 
 // What is announced, as far as it was fetched. REST_OTHER: nothing was done. Keys in shared memory.
-GPU_CALL rest serve_single(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod) {
+GPU_CALL rest serve_single(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod, bool alone) {
     const uint32_t lane = lane_id(), mask = q.mask, qpn = q.qpn;
     uint32_t cons = q.cons, left = (prod - cons) & 0xffff, at = 0;
     if (left == 0 || left > mask + 1)
@@ -225,7 +222,7 @@ GPU_CALL rest serve_single(engine e, const gpu_key *keys, gpu_qp &q, uint32_t pr
     const uint32_t fetched = left < FETCH_AT_ONCE ? left : (uint32_t)FETCH_AT_ONCE;
     struct wqe_head head;
     fetch_blocks(e, q.sq, mask, cons, left, &head);
-    lone_sums t = {0, 0, 0, 0, 0, 0, e.w.dirty};
+    lone_sums t = {0, 0, 0, 0, 0, 0, e.w.dirty, false};
     bool waits = false, many = false;
     GPU_ROLLED
     while (at < fetched) {
@@ -269,6 +266,8 @@ GPU_CALL rest serve_single(engine e, const gpu_key *keys, gpu_qp &q, uint32_t pr
         at += blocks;
     }
     if (t.counts) {
+        if (q.simple_cq)
+            cqe_out(e, q, lane, t.counts >> 8 & 255, t.last, t.bytes, t.dirt, alone);
         lone_end(e, q, lane, t, prod, cons, many);
         return left ? REST_MORE : REST_NONE;
     }
