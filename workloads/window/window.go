@@ -138,28 +138,57 @@ func (s Slots) Update(m workloads.Memory, image Image, read func(i int, buf []by
 	return nil
 }
 
-// each hands out the image of the whole area, padding included, in pieces of about a chunk.
+// each hands out the image of the whole area, padding included, in pieces of about a chunk. The next one is made while
+// one is used.
 func (s Slots) each(image Image, use func(offset uint64, data []byte) error) error {
 	if s.Stride == 0 || s.Count == 0 {
 		return nil
 	}
 	per := int(max(1, chunk/s.Stride))
-	buf := make([]byte, uint64(min(per, s.Count))*s.Stride)
-	for first := 0; first < s.Count; first += per {
-		n := min(per, s.Count-first)
-		piece := buf[:uint64(n)*s.Stride]
-		Parallel(n, s.Stride, func(i int) {
-			slot := piece[uint64(i)*s.Stride:][:s.Stride]
-			if !image(first+i, slot[:s.Size]) {
-				fill(slot[:s.Size], Filler)
+	if s.Count <= per {
+		return use(s.At(0), s.image(image, 0, make([]byte, uint64(s.Count)*s.Stride)))
+	}
+	type piece struct {
+		offset uint64
+		data   []byte
+	}
+	free, made := make(chan []byte, 2), make(chan piece, 1)
+	for range cap(free) {
+		free <- make([]byte, uint64(per)*s.Stride)
+	}
+	go func() {
+		defer close(made)
+		for first := 0; first < s.Count; first += per {
+			n := min(per, s.Count-first)
+			buf, ok := <-free
+			if !ok {
+				return
 			}
-			fill(slot[s.Size:], Filler)
-		})
-		if err := use(s.At(first), piece); err != nil {
+			made <- piece{s.At(first), s.image(image, first, buf[:uint64(n)*s.Stride])}
+		}
+	}()
+	for p := range made {
+		if err := use(p.offset, p.data); err != nil {
+			close(free)
+			for range made { // until the other side has ended
+			}
 			return err
 		}
+		free <- p.data[:cap(p.data)]
 	}
 	return nil
+}
+
+// image makes the slots from `first` on that data has room for.
+func (s Slots) image(image Image, first int, data []byte) []byte {
+	Parallel(len(data)/int(s.Stride), s.Stride, func(i int) {
+		slot := data[uint64(i)*s.Stride:][:s.Stride]
+		if !image(first+i, slot[:s.Size]) {
+			fill(slot[:s.Size], Filler)
+		}
+		fill(slot[s.Size:], Filler)
+	})
+	return data
 }
 
 // Parallel calls do(0) to do(n-1) on as many goroutines as there are processors, and returns when all have returned. Each

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"gic/workloads"
 	"gic/workloads/window"
@@ -202,5 +203,44 @@ func TestSlotsOfManyPieces(t *testing.T) {
 	c := window.NewCheck(0, m)
 	if err := c.Slots("area", s, image); err != nil || c.Result.Wrong != 0 {
 		t.Errorf("check: %d wrong, %v", c.Result.Wrong, err)
+	}
+}
+
+// failing takes `left` accesses, then no more.
+type failing struct {
+	worktest.Memory
+	left *int
+}
+
+var errFailing = errors.New("no more")
+
+func (f failing) Write(offset uint64, data []byte) error {
+	if *f.left--; *f.left < 0 {
+		return errFailing
+	}
+	return f.Memory.Write(offset, data)
+}
+
+// An area of 4 pieces whose memory fails at any of them: its error comes back, and nothing is left running.
+func TestPieceThatFails(t *testing.T) {
+	var l window.Layout
+	s := l.Slots(4, 1<<20)
+	m := make(worktest.Memory, l.Bytes())
+	before := runtime.NumGoroutine()
+	for left := range 2 + 4 { // two guards
+		n := left
+		if err := s.Fill(failing{m, &n}, window.Empty); !errors.Is(err, errFailing) {
+			t.Errorf("failing at access %d: %v, expected %v", left, err, errFailing)
+		}
+	}
+	n := 2 + 4
+	if err := s.Fill(failing{m, &n}, window.Empty); err != nil {
+		t.Error(err)
+	}
+	for tries := 0; runtime.NumGoroutine() > before; tries++ {
+		if tries == 10000 {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
