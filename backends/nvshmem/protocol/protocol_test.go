@@ -29,6 +29,11 @@ const (
 	nop       = "NOP, 2 segments"
 	nopOfOne  = "NOP, 1 segments"
 	cqe       = ", asks for a CQE"
+
+	// Over DC.
+	dcWrite     = "RDMA_WRITE, 64 B, 4 segments"
+	dcMaskedAdd = "MASKED_FA, 8 B, 5 segments"
+	dcMaskedSet = "MASKED_CS, 8 B, 6 segments"
 )
 
 // lone is one WQE that is announced and completed by itself.
@@ -73,14 +78,52 @@ var calls = map[string][]string{
 	// Those of 4 bytes fit one block.
 	"atomic_add_32":  lone(add32),
 	"atomic_swap_32": lone(set32),
-	"put_each_warp":  group(),
+	"put_each_warp":  group(write),
 	// Both only wait for CQEs.
 	"fence": nil,
 	"quiet": nil,
 }
 
+// withNOP is an atomic that takes two blocks and asks for no CQE: the NOP behind it does, in the same doorbell.
+func withNOP(atomic string) []string {
+	return []string{"doorbell for 3 blocks", atomic, nop + cqe, "CQE of block 2"}
+}
+
+// What each call asks of the NIC over a DC queue pair. A WRITE or READ has a segment more, the address vector, and fits its
+// block still. Any atomic then takes two blocks, and so does not ask for its CQE itself: three blocks for what is one over RC.
+var dcCalls = map[string][]string{
+	"put":           lone(dcWrite),
+	"put_warp":      lone(dcWrite),
+	"put_each_warp": group(dcWrite),
+	"p":             lone("RDMA_WRITE, 8 B, inline, 4 segments"),
+	// Two halves, each with its NOP and its CQE, in one doorbell.
+	"p_warp": {"doorbell for 8 blocks", "RDMA_WRITE, 128 B, inline, 12 segments", nopOfOne + cqe, "CQE of block 3",
+		"RDMA_WRITE, 128 B, inline, 12 segments", nopOfOne + cqe, "CQE of block 7"},
+	"g":                   lone("RDMA_READ, 8 B, 4 segments"),
+	"get":                 lone("RDMA_READ, 64 B, 4 segments"),
+	"put_signal_add":      {"doorbell for 4 blocks", dcWrite, dcMaskedAdd, nop + cqe, "CQE of block 3"},
+	"put_signal_set":      {"doorbell for 4 blocks", dcWrite, dcMaskedSet, nop + cqe, "CQE of block 3"},
+	"signal_add":          withNOP(dcMaskedAdd),
+	"signal_set":          withNOP(dcMaskedSet),
+	"atomic_add":          withNOP(dcMaskedAdd),
+	"atomic_inc":          withNOP(dcMaskedAdd),
+	"atomic_xor":          withNOP(dcMaskedAdd),
+	"atomic_fetch":        withNOP(dcMaskedSet),
+	"atomic_set":          withNOP(dcMaskedSet),
+	"atomic_and":          withNOP(dcMaskedSet),
+	"atomic_or":           withNOP(dcMaskedSet),
+	"atomic_swap":         withNOP(dcMaskedSet),
+	"atomic_fetch_and":    withNOP(dcMaskedSet),
+	"atomic_fetch_add":    withNOP("ATOMIC_FA, 8 B, 5 segments"),
+	"atomic_compare_swap": withNOP("ATOMIC_CS, 8 B, 5 segments"),
+	"atomic_add_32":       withNOP("MASKED_FA, 4 B, 5 segments"),
+	"atomic_swap_32":      withNOP("MASKED_CS, 4 B, 5 segments"),
+	"fence":               nil,
+	"quiet":               nil,
+}
+
 // group is put_each_warp: 32 puts by the lanes of a warp are 32 WRITEs with one doorbell, and one CQE for the last.
-func group() []string {
+func group(write string) []string {
 	out := []string{"doorbell for 32 blocks"}
 	for range 31 {
 		out = append(out, write)
@@ -88,19 +131,25 @@ func group() []string {
 	return append(out, write+cqe, "CQE of block 31")
 }
 
+// By what the names of a transport's traces begin with.
+var stated = map[string]map[string][]string{"": calls, "dc_": dcCalls}
+
 func TestCalls(t *testing.T) {
-	for _, call := range Calls {
-		trace, err := nictrace.ReadFile(filepath.Join("testdata", call+".trace"))
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		var want []string
-		for _, line := range calls[call] {
-			want = append(want, "queue 0: "+line)
-		}
-		if diff := cmp.Diff(want, Lines(trace.Records)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", call, diff)
+	for _, transport := range Transports {
+		for _, call := range Calls {
+			name := transport.Prefix + call
+			trace, err := nictrace.ReadFile(filepath.Join("testdata", name+".trace"))
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			var want []string
+			for _, line := range stated[transport.Prefix][call] {
+				want = append(want, "queue 0: "+line)
+			}
+			if diff := cmp.Diff(want, Lines(trace.Records)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
 		}
 	}
 }
@@ -115,12 +164,18 @@ func TestTraces(t *testing.T) {
 	for _, f := range files {
 		have = append(have, strings.TrimSuffix(f.Name(), ".trace"))
 	}
-	want := slices.Sorted(slices.Values(Calls))
+	var want []string
+	for _, transport := range Transports {
+		for _, call := range Calls {
+			want = append(want, transport.Prefix+call)
+		}
+		if diff := cmp.Diff(slices.Sorted(slices.Values(Calls)), slices.Sorted(maps.Keys(stated[transport.Prefix]))); diff != "" {
+			t.Errorf("calls stated in words, %q (-want +got):\n%s", transport.Prefix, diff)
+		}
+	}
+	slices.Sort(want)
 	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("traces (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(calls))); diff != "" {
-		t.Errorf("calls stated in words (-want +got):\n%s", diff)
 	}
 }
 
