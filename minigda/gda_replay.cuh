@@ -159,15 +159,15 @@ template <gda_order O> class gda_replay_agent {
         if (h_.choices.scope == gda_scope::qp || !plan_.replaying)
             return gic::OK;
         if (h_.choices.scope == gda_scope::peer)
-            return complete_others(peer * h_.choices.qps, h_.choices.qps);
-        return complete_others(0, h_.nranks * h_.choices.qps);
+            return complete_others(h_, at_, peer * h_.choices.qps, h_.choices.qps);
+        return complete_others(h_, at_, 0, h_.nranks * h_.choices.qps);
     }
     GIC_DEVICE int quiet() {
         if (int s = act(op::quiet, 0, 0, args{}))
             return s;
         return h_.choices.scope == gda_scope::qp || !plan_.replaying
                    ? (int)gic::OK
-                   : complete_others(0, h_.nranks * h_.choices.qps);
+                   : complete_others(h_, at_, 0, h_.nranks * h_.choices.qps);
     }
     GIC_DEVICE void gpu_visible() { gic::fence_acq_rel<gic::Scope::system>(); }
     GIC_DEVICE int ring() { return act(op::ring, 0, 0, args{}); }
@@ -354,11 +354,12 @@ template <gda_order O> class gda_replay_agent {
     }
 
     // Waits until the WQE with index `end - 1`, or a later one, is complete on the queue this agent is turned to.
-    GIC_DEVICE int wait_done(uint32_t end) { return wait_queue(q_, end, &cons_, !shared_); }
+    GIC_DEVICE int wait_done(uint32_t end) { return wait_queue(h_, q_, end, &cons_, !shared_); }
 
     // `own`: nobody else moves q->cons.
-    GIC_DEVICE int wait_queue(gda_queue *q, uint32_t end, uint32_t *cons_p, bool own) const {
-        for (gic::Spin spin(h_.env); gda_after(end, *cons_p);) {
+    GIC_DEVICE static int wait_queue(const gda_replay_handle<O> &h, gda_queue *q, uint32_t end,
+                                     uint32_t *cons_p, bool own) {
+        for (gic::Spin spin(h.env); gda_after(end, *cons_p);) {
             if (!own) {
                 const uint32_t known = gic::load_acquire<gic::Scope::device>(&q->cons);
                 *cons_p = gda_after(known, *cons_p) ? known : *cons_p;
@@ -367,7 +368,7 @@ template <gda_order O> class gda_replay_agent {
             if (int s = gda_cold<gda_sharing::handoff>::poll(q, cons_p))
                 return s;
             if (*cons_p != before)
-                keep(q, *cons_p, own);
+                keep(h, q, *cons_p, own);
             if (!gda_after(end, *cons_p))
                 return gic::OK;
             if (int s = spin.failed())
@@ -376,11 +377,11 @@ template <gda_order O> class gda_replay_agent {
         return gic::OK;
     }
     // What others may go by. Only the owner of a queue of its own moves it there.
-    GIC_DEVICE void keep(gda_queue *q, uint32_t cons, bool own) const {
+    GIC_DEVICE static void keep(const gda_replay_handle<O> &h, gda_queue *q, uint32_t cons, bool own) {
         if (own) {
-            if (h_.choices.scope != gda_scope::qp)
+            if (h.choices.scope != gda_scope::qp)
                 gic::store_release<gic::Scope::device>(&q->cons, cons);
-        } else if (plan_.shared[q - h_.queues]) {
+        } else if (h.plan.shared[q - h.queues]) {
             // A reader of cons must find a CQE at least as new.
             gic::fence_acq_rel<gic::Scope::device>();
             for (uint32_t seen = gic::load_relaxed<gic::Scope::device>(&q->cons); gda_after(cons, seen);
@@ -390,16 +391,18 @@ template <gda_order O> class gda_replay_agent {
         }
     }
 
-    // What is announced and signaled on other queues.
-    GIC_COLD int complete_others(uint32_t first, uint32_t n) {
+    // What is announced and signaled on other queues than `own`. (A call, and so not a member: an agent that a call is
+    // handed lives in memory.)
+    GIC_COLD static int complete_others(const gda_replay_handle<O> &h, uint32_t own, uint32_t first,
+                                        uint32_t n) {
         GIC_ROLLED
         for (uint32_t i = first; i < first + n; i++) {
-            gda_queue *q = h_.queues + i;
+            gda_queue *q = h.queues + i;
             const uint32_t end = gic::load_acquire<gic::Scope::device>(&q->signaled);
             uint32_t cons = gic::load_acquire<gic::Scope::device>(&q->cons);
-            if (i == at_ || !gda_after(end, cons))
+            if (i == own || !gda_after(end, cons))
                 continue;
-            if (int s = wait_queue(q, end, &cons, false))
+            if (int s = wait_queue(h, q, end, &cons, false))
                 return s;
         }
         return gic::OK;
