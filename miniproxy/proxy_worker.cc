@@ -239,15 +239,15 @@ uint32_t Host::Worker::take_one(Ring &r) {
         operand = unpack(d2);
         slots = 2;
     }
-    std::string wrong;
-    if (!plain_put(f))
-        wrong = check(f, slots == 2 ? &operand : nullptr);
-    if (wrong.empty() && queues_[f.peer * attr_.qps + r.queue].failed)
-        wrong = text("the QP to rank %u is in error", f.peer);
-    if (!wrong.empty()) {
-        give_up(r, wrong);
-        r.consumed += slots;
-        return slots;
+    if (!plain_put(f) || queues_[f.peer * attr_.qps + r.queue].failed) {
+        std::string wrong = check(f, slots == 2 ? &operand : nullptr);
+        if (wrong.empty() && queues_[f.peer * attr_.qps + r.queue].failed)
+            wrong = text("the QP to rank %u is in error", f.peer);
+        if (!wrong.empty()) {
+            give_up(r, wrong);
+            r.consumed += slots;
+            return slots;
+        }
     }
     Queue &q = queues_[f.peer * attr_.qps + r.queue];
     if (f.op == Op::fence)
