@@ -138,17 +138,16 @@ __global__ void op_and_wait(const rig::Queue *queues, Op op, uint32_t count, uin
     }
 }
 
-// One QP a block: `count` writes of `bytes` each by pointer, all announced at once, to PLACES places in turn.
-enum { PLACES = 8 };
+// One QP a block: `count` writes of `bytes` each by pointer, all announced at once, to `places` places in turn.
 __global__ void post_long(const rig::Queue *queues, uint32_t first, uint32_t count, uint32_t bytes,
-                          Times *times) {
+                          uint32_t places, Times *times) {
     const rig::Queue q = queues[blockIdx.x];
     if (threadIdx.x)
         return;
     uint32_t cons = first;
     times[blockIdx.x].start = timer();
     for (uint32_t i = first; i != first + count; i++)
-        rig::write(q, i, q.remote + (uint64_t)(i % PLACES) * bytes, false, q.local, bytes,
+        rig::write(q, i, q.remote + (uint64_t)(i % places) * bytes, false, q.local, bytes,
                    i + 1 == first + count);
     rig::ring(q, first + count);
     const bool fine = rig::wait(q, first + count, &cons);
@@ -325,16 +324,19 @@ bool filled(rig::Pair &p, uint32_t bytes, uint64_t moved) {
 }
 
 void bandwidth(rig::Setup s, uint32_t bytes, double copy_engine) {
-    s.slice = (size_t)bytes * PLACES;
+    // Rows go to places of their own, as far as 64 MiB go.
+    const uint32_t places = std::max(8u, std::min(64u, (64u << 20) / bytes / s.qps));
+    s.slice = (size_t)bytes * places;
     s.depth = 64;
-    const uint32_t count = std::max(2u * PLACES, std::min(64u, (256u << 20) / bytes / s.qps));
+    const uint32_t count = std::max(16u, std::min(64u, (256u << 20) / bytes / s.qps));
     rig::Pair pair(s);
     Times *times = pinned<Times>(s.qps);
     fill(pair);
     NIC(softnic_start(pair.nic[0]));
     double best = 0;
     for (uint32_t run = 0; run < 2; run++) {
-        post_long<<<s.qps, 32, 0, pair.stream>>>(pair.device_queues, run * count, count, bytes, times);
+        post_long<<<s.qps, 32, 0, pair.stream>>>(pair.device_queues, run * count, count, bytes, places,
+                                                 times);
         CUDA(cudaGetLastError());
         if (!pair.finish())
             exit(1);
@@ -437,11 +439,12 @@ double copy_engine_bandwidth(int from, int to, bool both) {
 
 // Both devices write to each other at once, an engine on each.
 void duplex(rig::Setup s, uint32_t bytes, double copy_engine) {
-    s.slice = (size_t)bytes * PLACES;
+    const uint32_t places = 8;
+    s.slice = (size_t)bytes * places;
     s.depth = 64;
     rig::Setup back = s;
     std::swap(back.device, back.peer_device);
-    const uint32_t count = std::max(2u * PLACES, std::min(64u, (512u << 20) / bytes / s.qps));
+    const uint32_t count = std::max(16u, std::min(64u, (512u << 20) / bytes / s.qps));
     rig::Pair there(s), home(back);
     rig::Pair *pairs[2] = {&there, &home};
     for (rig::Pair *p : pairs)
@@ -454,7 +457,7 @@ void duplex(rig::Setup s, uint32_t bytes, double copy_engine) {
         for (int w = 0; w < 2; w++) {
             CUDA(cudaSetDevice(pairs[w]->setup.device));
             post_long<<<s.qps, 32, 0, pairs[w]->stream>>>(pairs[w]->device_queues, run * count, count, bytes,
-                                                          times[w]);
+                                                          places, times[w]);
             CUDA(cudaGetLastError());
         }
         worst = 1e9;
@@ -591,7 +594,7 @@ int main(int argc, char **argv) {
                ce);
         for (uint32_t sms : {1, 8})
             for (uint32_t qps : {1, 16, 64})
-                for (uint32_t bytes : {4096, 7168, 14336, 32768, 65536}) {
+                for (uint32_t bytes : {4096, 7168, 14336, 65536}) {
                     s.sms = sms;
                     s.qps = qps;
                     bandwidth(s, bytes, ce);
