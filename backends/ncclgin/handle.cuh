@@ -305,10 +305,26 @@ template <bool MANY> class ncclgin_lsa_agent {
         sync();
         return gic::OK;
     }
+    // A warp takes 32 of the messages: words a lane each, rows one after the other by all lanes.
     template <class F> GIC_DEVICE int put_each(uint32_t peer, uint32_t n, F message) {
-        if (!MANY || lane_ < n) {
-            const gic::Message m = message(lane_);
-            copy(peer, m.dst, m.src, m.bytes, 0, 1);
+        const uint32_t width = !MANY           ? 1
+                               : h_.lanes < 32 ? h_.lanes
+                                               : 32,
+                       lane = lane_ % width, first = lane_ - lane;
+        const uint32_t left = n > first ? n - first : 0, count = left < width ? left : width;
+        gic::Message m{0, 0, 0};
+        if (lane < count)
+            m = message(lane_);
+        const unsigned warp = width == 32 ? ~0u : (1u << width) - 1;
+        if (!MANY || __all_sync(warp, m.bytes <= 64)) {
+            if (lane < count)
+                copy(peer, m.dst, m.src, m.bytes, 0, 1);
+        } else {
+            __syncwarp(warp); // what other lanes have written, and until all have read
+            for (uint32_t i = 0; i < count; i++)
+                copy(peer, __shfl_sync(warp, m.dst, (int)i), __shfl_sync(warp, m.src, (int)i),
+                     __shfl_sync(warp, m.bytes, (int)i), lane, width);
+            __syncwarp(warp);
         }
         if (MANY && h_.sync)
             sync();
@@ -387,17 +403,28 @@ template <bool MANY> class ncclgin_lsa_agent {
         uint32_t done = 0;
         if (together % 16 == 0)
             done = copy_as<uint4>(to, from, bytes, lane, lanes);
-        else if (together % 8 == 0)
-            done = copy_as<uint64_t>(to, from, bytes, lane, lanes);
+        if (together % 8 == 0)
+            done += copy_as<uint64_t>(to + done, from + done, bytes - done, lane, lanes);
         for (uint32_t i = done + lane; i < bytes; i += lanes)
             ((volatile uint8_t *)to)[i] = from[i];
     }
+    // All loads of a round are under way before its first store.
     template <class T>
     static GIC_DEVICE uint32_t copy_as(uint8_t *to, const uint8_t *from, uint32_t bytes, uint32_t lane,
                                        uint32_t lanes) {
+        constexpr uint32_t deep = sizeof(T) == 16 ? 8 : 1;
         const uint32_t n = bytes / (uint32_t)sizeof(T);
-        for (uint32_t i = lane; i < n; i += lanes)
-            ((T *)to)[i] = ((const T *)from)[i];
+        for (uint32_t i = lane; i < n; i += lanes * deep) {
+            T unit[deep];
+#pragma unroll
+            for (uint32_t k = 0; k < deep; k++)
+                if (i + k * lanes < n)
+                    unit[k] = ((const T *)from)[i + k * lanes];
+#pragma unroll
+            for (uint32_t k = 0; k < deep; k++)
+                if (i + k * lanes < n)
+                    ((T *)to)[i + k * lanes] = unit[k];
+        }
         return n * (uint32_t)sizeof(T);
     }
 
