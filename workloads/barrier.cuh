@@ -35,12 +35,29 @@ struct BlockBarrier {
         // A thread that has left the kernel is not waited for. Thread 0 is of the block's lowest agent (kernel.cuh);
         // without it nobody goes to the other blocks.
         const bool led = __syncthreads_or(threadIdx.x == 0);
-        if (threadIdx.x == 0) {
-            const uint32_t blocks = self.agents < gridDim.x ? self.agents : gridDim.x; // that have agents
-            status = grid->wait(Self{self.agent, blocks, 0, 1}, env);
-        }
+        if (threadIdx.x == 0)
+            status = cross(grid, self.agents < gridDim.x ? self.agents : gridDim.x, env);
         __syncthreads();
         return led ? status : (int)ERR_CANCELED;
+    }
+    // One thread of each of so many blocks. Nothing but the word is looked at for as long as a round of a workload may
+    // take: who sleeps or reads host memory meanwhile is late, and the others then wait for him in the next round.
+    static GIC_DEVICE int cross(GridBarrier *grid, uint32_t blocks, const Env &env) {
+        constexpr uint32_t polls_per_spin = 64;
+        int failure = OK;
+        const uint32_t gen = load_acquire<Scope::device>(&grid->generation);
+        fence_acq_rel<Scope::device>();
+        if (fetch_add<Scope::device>(&grid->arrived, 1u) == blocks - 1) {
+            store_relaxed<Scope::device>(&grid->arrived, 0u);
+            store_release<Scope::device>(&grid->generation, gen + 1);
+        } else {
+            Spin spin(env);
+            for (uint32_t polls = 1; load_acquire<Scope::device>(&grid->generation) == gen; polls++)
+                if (polls % polls_per_spin == 0 && (failure = spin.failed()) != OK)
+                    break;
+        }
+        fence_acq_rel<Scope::device>();
+        return failure;
     }
 #else
     static int meet(GridBarrier *grid, const Self &self, const Env &env) { return grid->wait(self, env); }
