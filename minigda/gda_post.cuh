@@ -7,6 +7,7 @@
 #ifndef MINIGDA_GDA_POST_CUH
 #define MINIGDA_GDA_POST_CUH
 
+#include "minigda/gda_nap.cuh"
 #include "minigda/gda_order.cuh"
 #include "minigda/gda_wqe.cuh"
 
@@ -31,21 +32,6 @@ template <gda_sharing S> GIC_DEVICE uint32_t gda_queue_number(const gda_shared &
         return i < h.choices.qps ? i : i - h.choices.qps;
     else
         return i % h.choices.qps;
-}
-
-// How long who has so many turns before its own does not look, in ns: less than the fastest of them take. It sleeps for
-// up to twice as long.
-GIC_HD constexpr uint32_t gda_turn_nap(uint32_t turns) {
-    return turns < 2 ? 0 : turns < 32 ? 150 * turns : turns < 256 ? 300 * turns - 4800 : 72000;
-}
-
-// As long as it waits for a lock, whose holder's stores are what all the looks delay: not at first, when few are before it.
-GIC_HD constexpr uint32_t gda_lock_nap(uint32_t polls) {
-    return polls < 16 ? 0 : polls < 80 ? 200u << (polls / 16 - 1) : 3200;
-}
-// As long as the NIC has so many blocks before the one that is waited for: less than half of what it takes.
-GIC_HD constexpr uint32_t gda_room_nap(uint32_t blocks) {
-    return blocks < 8 ? 0 : blocks < 64 ? 15 * blocks : 960;
 }
 
 // What a wait for completions has learned.
@@ -182,7 +168,7 @@ template <gda_sharing S> struct gda_cold {
         for (uint32_t polls = 0; !gic::cas_acquire<gic::Scope::device>(&q->lock, 0u, 1u); polls++) {
             if (!gda_after(end, gic::load_relaxed<gic::Scope::device>(&q->rung)))
                 return gic::OK;
-            nap(gda_lock_nap(polls));
+            gda_nap(gda_lock_nap(polls));
             if (int s = spin.failed())
                 return s;
         }
@@ -249,34 +235,23 @@ template <gda_sharing S> struct gda_cold {
     GIC_COLD static int wait_lock(const gda_shared &h, gda_queue *q) {
         gic::Spin spin(h.env);
         for (uint32_t polls = 0; !gic::cas_acquire<gic::Scope::device>(&q->lock, 0u, 1u); polls++) {
-            nap(gda_lock_nap(polls));
+            gda_nap(gda_lock_nap(polls));
             if (int s = spin.failed())
                 return s;
         }
         return gic::OK;
     }
-    // Who is far from its turn looks seldom: of 128 agents on multiprocessors of their own that all looked at once, each
-    // turn took 75 us (64: 0.8), since the word's one place in the cache was theirs and not its next writer's.
     GIC_COLD static turn_taken wait_turn(const gda_shared &h, gda_queue *q, uint32_t index, uint32_t blocks) {
         for (gic::Spin spin(h.env);;) {
             const uint64_t now = gic::load_acquire<gic::Scope::device>(&q->turn);
             const uint32_t before = index - (uint32_t)now; // blocks that others have to publish first
             if (before == 0)
                 return {(uint32_t)(now >> 32), gic::OK};
-            nap(gda_turn_nap(blocks == 1 ? before : before / blocks));
+            gda_nap(gda_turn_nap(blocks == 1 ? before : before / blocks));
             if (int s = spin.failed())
                 return {0, s};
         }
     }
-    GIC_DEVICE static void nap(uint32_t ns) {
-#if defined(__CUDACC__)
-        if (ns)
-            __nanosleep(ns);
-#else
-        (void)ns; // gic::pause yields
-#endif
-    }
-
     // `own`: this agent is the only one that writes q->cons.
     GIC_DEVICE static int wait_queue(const gda_shared &h, gda_queue *q, uint32_t end, uint32_t *cons_p,
                                      bool own, bool ring) {
@@ -294,7 +269,7 @@ template <gda_sharing S> struct gda_cold {
             if (!gda_after(end, *cons_p))
                 return gic::OK;
             if constexpr (!exclusive) // others look at the same words, which the NIC has to write
-                nap(gda_room_nap(end - *cons_p));
+                gda_nap(gda_room_nap(end - *cons_p));
             if (ring)
                 if (int s = ring_shared(h, q, end))
                     return s;
