@@ -38,25 +38,27 @@ GPU_FN lone lone_look(engine e, const gpu_key *keys, const gpu_qp &q, const uint
                       const struct wqe_head &head) {
     const uint32_t op = head.opcode, lane = lane_id();
     lone l = {0, 0, 0, 0, LONE_NOT};
-    if (op == MLX5_OP_NOP)
-        l.kind = LONE_NOP;
-    if (op == MLX5_OP_WAIT)
-        l.kind = lone_wait(e, words, head);
-    const bool write = op == MLX5_OP_RDMA_WRITE, read = op == MLX5_OP_RDMA_READ, moves = write || read;
-    const bool swaps = op == MLX5_OP_MASKED_CS, masked = swaps || op == MLX5_OP_MASKED_FA;
-    const bool half = masked && head.opmod == MLX5_OPMOD_MASKED_4;
-    if (!moves && !masked && op != MLX5_OP_ATOMIC_FA && op != MLX5_OP_ATOMIC_CS)
+    if (op == MLX5_OP_NOP || op == MLX5_OP_WAIT) {
+        l.kind = op == MLX5_OP_NOP ? LONE_NOP : lone_wait(e, words, head);
         return l;
-    if (!half && head.opmod != (masked ? MLX5_OPMOD_MASKED_8 : 0))
-        return l;
-    const uint32_t segment = moves ? 2 : swaps && !half ? 4 : 3;
-    const uint64_t *piece = words + 2 * segment;
-    const uint32_t count = wqe_be_lo(piece[0]), length = count & MLX5_BYTE_COUNT, operand = half ? 4 : 8;
+    }
+    // Loads first and few branches: most of what a request takes is steps that wait for the one before.
+    const ulonglong2 *segments = (const ulonglong2 *)words;
+    const ulonglong2 target = segments[1], third = segments[2], fourth = segments[3];
+    const bool write = op == MLX5_OP_RDMA_WRITE, read = op == MLX5_OP_RDMA_READ, moves = write | read;
+    const bool swaps = op == MLX5_OP_MASKED_CS, masked = swaps | (op == MLX5_OP_MASKED_FA);
+    const bool half = masked & (head.opmod == MLX5_OPMOD_MASKED_4);
+    const uint32_t segment = moves ? 2 : swaps & !half ? 4 : 3;
+    const ulonglong2 piece = moves ? third : segment == 3 ? fourth : segments[4];
+    const uint32_t count = wqe_be_lo(piece.x), length = count & MLX5_BYTE_COUNT, operand = half ? 4 : 8;
     const bool is_inline = (count & MLX5_INLINE) != 0;
     l.bytes = moves ? length : operand;
-    if (length == 0 || length > MLX5_MESSAGE_MAX || length < l.bytes || l.bytes >= SHARE_FROM)
-        return l;
-    if (is_inline ? !write || (4 + length + MLX5_DS - 1) / MLX5_DS != head.ds - 2u : head.ds != segment + 1)
+    bool fine = moves | masked | (op == MLX5_OP_ATOMIC_FA) | (op == MLX5_OP_ATOMIC_CS);
+    fine &= half | (head.opmod == (masked ? MLX5_OPMOD_MASKED_8 : 0));
+    fine &= (length != 0) & (length <= MLX5_MESSAGE_MAX) & (length >= l.bytes) & (l.bytes < SHARE_FROM);
+    fine &=
+        is_inline ? write & ((4 + length + MLX5_DS - 1) / MLX5_DS == head.ds - 2u) : head.ds == segment + 1;
+    if (!fine)
         return l;
     // Both ends at once: even lanes look for the remote one, odd lanes for the local one.
     const bool here = lane & 1;
@@ -64,20 +66,20 @@ GPU_FN lone lone_look(engine e, const gpu_key *keys, const gpu_qp &q, const uint
                            : write ? SOFTNIC_REMOTE_WRITE
                            : read  ? SOFTNIC_REMOTE_READ
                                    : SOFTNIC_REMOTE_ATOMIC;
-    const uint64_t va = wqe_be64(here ? piece[1] : words[2]);
+    const uint64_t va = wqe_be64(here ? piece.y : target.x);
     uint32_t far = 0;
     const uint64_t at =
         resolve_shared(keys, e.a.key_mask, here ? e.a.self : q.node,
-                       here ? wqe_be_hi(piece[0]) : wqe_be_lo(words[3]), va, l.bytes, right, &far);
+                       here ? wqe_be_hi(piece.x) : wqe_be_lo(target.y), va, l.bytes, right, &far);
     l.far = __ballot_sync(ALL, at && far) & (FAR_REMOTE | FAR_LOCAL);
     l.remote = __shfl_sync(ALL, at, 0);
-    l.local = is_inline ? (uint64_t)piece + 4 : __shfl_sync(ALL, at, 1);
+    l.local = is_inline ? (uint64_t)(words + 2 * segment) + 4 : __shfl_sync(ALL, at, 1);
     if (l.remote == 0 || l.local == 0)
         return l;
     if (moves) {
         if (is_inline || apart(l.remote, l.local, l.bytes))
             l.kind = write ? LONE_WRITE : LONE_READ;
-    } else if (is_word(l.local, operand) && ((wqe_be64(words[2]) | l.remote) & (operand - 1)) == 0) {
+    } else if (is_word(l.local, operand) && ((wqe_be64(target.x) | l.remote) & (operand - 1)) == 0) {
         l.kind = LONE_ATOMIC;
     }
     return l;
