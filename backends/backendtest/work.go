@@ -324,14 +324,15 @@ func (tr *trial) checkSetting(key, value string) {
 			break
 		}
 	}
-	tr.checkPoint(key, value, tr.target.Workloads[0], "1")
+	usable := tr.checkPoint(key, value, tr.target.Workloads[0], "1", false)
 	if threads == nil {
 		return
 	}
 	// A setting may group threads into agents of a whole warp and refuse less, or serve one thread only and say so.
 	before := len(tr.findings)
 	for _, n := range []string{"2", "64"} {
-		if tr.checkPoint(key, value, threads, n); !tr.refused {
+		// Several threads may be another configuration.
+		if usable = tr.checkPoint(key, value, threads, n, usable && len(tr.target.Threaded) == 0); !tr.refused {
 			return
 		}
 		text := strings.Join(tr.findings[before:], "; ")
@@ -342,26 +343,27 @@ func (tr *trial) checkSetting(key, value string) {
 	}
 }
 
-func (tr *trial) checkPoint(key, value string, w workloads.Workload, threads string) {
+// checkPoint runs one point, in the session that is open (`goOn`) or a fresh one: true when that session can go on.
+func (tr *trial) checkPoint(key, value string, w workloads.Workload, threads string, goOn bool) bool {
 	tr.refused = false
 	p := base(w)
 	if _, ok := p["threads"]; ok {
 		p["threads"] = threads
 	}
-	if !tr.open(2, func(o *backends.Open) {
+	if !goOn && !tr.open(2, func(o *backends.Open) {
 		if isThreaded(p) {
 			maps.Copy(o.Config, tr.target.Threaded)
 		}
 		o.Config[key] = value
 	}) {
-		return
+		return false
 	}
 	job, err := tr.job(w, p, 2)
 	if err != nil {
 		tr.errorf("%v", err)
-	} else if job.Needs()&^tr.cluster.info.Caps == 0 {
-		tr.check(fmt.Sprintf("%s=%s: %s", key, value, name(w, p)), job)
+		return false
 	}
+	return job.Needs()&^tr.cluster.info.Caps != 0 || tr.check(fmt.Sprintf("%s=%s: %s", key, value, name(w, p)), job) != nil
 }
 
 // checkUndeclared: what a backend does not declare it refuses, rather than to do something else.
