@@ -1,6 +1,7 @@
-// How long an agent that waits for others does not look, in ns. The looks of all that wait delay whoever has to write
-// the word they look at, out of proportion: on an H200 64 agents on multiprocessors of their own, who looked all the time,
-// took 0.8 us a turn and 1.4 us a lock, 128 took 75 and 45.
+// How long an agent that waits for others does not look, in ns: a wait takes few looks, and who has to write the word that
+// is looked at is not held up by them. (Looking all the time, 64 agents on multiprocessors of an H200 took 0.8 us a turn
+// and 128 took 75: once in 256 looks each read the stop word, in host memory, of which a device reads three a microsecond.
+// With these naps 128 take 0.9; gic::Spin has since learned to look at the stop word less.)
 #ifndef MINIGDA_GDA_NAP_CUH
 #define MINIGDA_GDA_NAP_CUH
 
@@ -8,11 +9,11 @@
 
 // So many turns before its own: less than they take (0.4 to 1.2 us each). A nap may last twice as long as asked for.
 GIC_HD constexpr uint32_t gda_turn_nap(uint32_t turns) {
-    return turns < 2 ? 0 : turns < 32 ? 150 * turns : turns < 256 ? 300 * turns - 4800 : 72000;
+    return turns < 2 ? 0 : turns < 256 ? 150 * turns : 38400;
 }
 // After so many looks at a lock: not at first, when few are before it.
 GIC_HD constexpr uint32_t gda_lock_nap(uint32_t looks) {
-    return looks < 16 ? 0 : looks < 80 ? 200u << (looks / 16 - 1) : 3200;
+    return looks < 64 ? 0 : looks < 256 ? 200u << (looks / 64 - 1) : 1600;
 }
 // The NIC has so many blocks to take before the one that is waited for: less than half of what that lasts.
 GIC_HD constexpr uint32_t gda_room_nap(uint32_t blocks) {
