@@ -89,6 +89,8 @@ GIC_DEVICE void code_body(const H &h, const Params &p, uint32_t variant, gic::Lo
         }
         if (variant == caller_workload::WAIT)
             __syncthreads();
+        else
+            __syncwarp(); // else the sender's lanes may work apart from its warp's others: that warp would work twice
     }
     pin(t.v);
     t.run(p, thread_of());
