@@ -155,6 +155,27 @@ __global__ void post_long(const rig::Queue *queues, uint32_t first, uint32_t cou
     times[blockIdx.x].status = fine ? 0 : 1;
 }
 
+// One QP a block: `count` groups of `rows` writes of `bytes` each and an atomic, all announced at once.
+__global__ void post_groups(const rig::Queue *queues, uint32_t first, uint32_t count, uint32_t rows,
+                            uint32_t bytes, uint32_t places, Times *times) {
+    const rig::Queue q = queues[blockIdx.x];
+    if (threadIdx.x)
+        return;
+    const uint64_t counter = q.remote + (uint64_t)places * bytes;
+    uint32_t cons = first, at = first;
+    times[blockIdx.x].start = timer();
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t r = 0; r < rows; r++)
+            rig::write(q, at++, q.remote + (uint64_t)((i * rows + r) % places) * bytes, false, q.local, bytes,
+                       false);
+        rig::fetch_add(q, at++, counter, q.rkey, 1, q.local + (uint64_t)places * bytes);
+    }
+    rig::ring(q, at);
+    const bool fine = rig::wait(q, at, &cons);
+    times[blockIdx.x].end = timer();
+    times[blockIdx.x].status = fine ? 0 : 1;
+}
+
 struct Span {
     double ns;
     bool fine;
@@ -437,6 +458,44 @@ double copy_engine_bandwidth(int from, int to, bool both) {
     return 16.0 * (double)bytes / (worst * 1e6);
 }
 
+// Rows and their signals, as in expert parallelism.
+void groups(rig::Setup s, uint32_t rows, uint32_t bytes, double copy_engine) {
+    const uint32_t places = 32, count = 64 / (rows + 1);
+    s.slice = (size_t)bytes * places + 4096;
+    s.depth = 64;
+    rig::Pair pair(s);
+    Times *times = pinned<Times>(s.qps);
+    fill(pair);
+    NIC(softnic_start(pair.nic[0]));
+    double best = 0;
+    for (uint32_t run = 0; run < 3; run++) {
+        post_groups<<<s.qps, 32, 0, pair.stream>>>(pair.device_queues, run * count * (rows + 1), count, rows,
+                                                   bytes, places, times);
+        CUDA(cudaGetLastError());
+        if (!pair.finish())
+            exit(1);
+        const Span span = span_of(times, s.qps);
+        if (!span.fine)
+            fail("a group did not complete");
+        best = std::max(best, (double)bytes * rows * count * s.qps / span.ns);
+    }
+    softnic_hold(pair.nic[0]);
+    const softnic_counters n = pair.counters();
+    const uint64_t atomics = 3ull * count * s.qps;
+    bool same = n.wqe_atomic == atomics && n.wqe_write == atomics * rows && n.error_cqes == 0;
+    for (const rig::Queue &q : pair.queues) {
+        uint64_t sum = 0;
+        CUDA(cudaMemcpy(&sum, (void *)(q.remote + (uint64_t)places * bytes), 8, cudaMemcpyDefault));
+        same &= sum == 3ull * count;
+    }
+    if (!same)
+        fail("groups");
+    printf("| %4u | %4u | %9u | %3u | %8.1f | %5.0f %% | %s |\n", s.qps, rows, bytes, s.sms, best,
+           best / copy_engine * 100, same ? "ok" : "WRONG");
+    fflush(stdout);
+    cudaFreeHost(times);
+}
+
 // Both devices write to each other at once, an engine on each.
 void duplex(rig::Setup s, uint32_t bytes, double copy_engine) {
     const uint32_t places = 8;
@@ -598,6 +657,20 @@ int main(int argc, char **argv) {
                     s.sms = sms;
                     s.qps = qps;
                     bandwidth(s, bytes, ce);
+                }
+    }
+    if (want("groups")) {
+        const double ce = copy_engine_bandwidth(s.device, s.peer_device, false);
+        printf("\nrows by pointer and an atomic behind them, GB/s of rows; copy engine %.1f\n| QPs | rows | "
+               "bytes | "
+               "SMs | GB/s | of copy engine | result |\n",
+               ce);
+        for (uint32_t sms : {1, 4})
+            for (uint32_t qps : {1, 32, 64})
+                for (uint32_t rows : {1, 4, 15}) {
+                    s.sms = sms;
+                    s.qps = qps;
+                    groups(s, rows, 14336, ce);
                 }
     }
     return failures != 0;

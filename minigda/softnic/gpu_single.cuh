@@ -210,9 +210,14 @@ GPU_FN bool beside(engine e, const gpu_qp &q, const lone &l, const lone_sums &t)
            !((t.dirt & DIRTY_LONG) && is_word(l.remote, l.bytes));
 }
 
-// Long writes in a row, `left` blocks of them at most: worth being done side by side, or by several warps.
-GPU_FN bool is_many(const lone &l, uint32_t left) {
-    return l.kind == LONE_WRITE && left > 2 && l.bytes * left >= 2 * SHARE_FROM;
+// Long writes in a row: worth being done side by side, or by several warps. words: of this request and of the two blocks
+// behind it.
+GPU_FN bool is_many(const lone &l, const uint64_t *words, uint32_t blocks) {
+    if (l.kind != LONE_WRITE || blocks < 3 || l.bytes < SHARE_FROM / 3)
+        return false;
+    const uint32_t second = wqe_be_lo(words[WQE_BLOCK_WORDS]) & 0xff,
+                   third = wqe_be_lo(words[2 * WQE_BLOCK_WORDS]) & 0xff;
+    return second == MLX5_OP_RDMA_WRITE && third == MLX5_OP_RDMA_WRITE;
 }
 
 // What is announced, as far as it was fetched. REST_OTHER: nothing was done. Keys in shared memory.
@@ -235,7 +240,7 @@ GPU_CALL rest serve_single(engine e, const gpu_key *keys, gpu_qp &q, uint32_t pr
             break;
         const lone l = lone_look(e, keys, q, words, head);
         waits = l.kind == LONE_WAITS;
-        many = is_many(l, left);
+        many = is_many(l, words, fetched - at);
         if (l.kind == LONE_NOT || waits || many)
             break;
         const bool is_inline = l.kind == LONE_WRITE && is_inline_data(e, l.local);
