@@ -117,10 +117,12 @@ GPU_FN void copy_spread(uint32_t mask, uint64_t to, uint64_t from, uint32_t byte
 GPU_CALL void copy_spread_call(uint32_t mask, uint64_t to, uint64_t from, uint32_t bytes) {
     copy_spread(mask, to, from, bytes);
 }
-// Are the copies of the lanes in `mask` together worth the help of other warps?
+// Are the copies of the lanes in `mask` together worth the help of other warps? Calling them takes some microseconds, in
+// which this one copies several rows.
+constexpr uint32_t MUCH = 3 * SHARE_FROM;
 GPU_FN bool is_much(uint32_t bytes, uint32_t mask) {
     const uint32_t mine = mask >> lane_id() & 1 ? bytes : 0;
-    return __reduce_add_sync(ALL, mine < SHARE_FROM ? mine : SHARE_FROM) >= SHARE_FROM;
+    return __reduce_add_sync(ALL, mine < SHARE_FROM ? mine : MUCH) >= MUCH;
 }
 
 GPU_CALL void copy_each(engine e, uint32_t mask, uint64_t to, uint64_t from, uint32_t bytes, bool far,

@@ -210,14 +210,12 @@ GPU_FN bool beside(engine e, const gpu_qp &q, const lone &l, const lone_sums &t)
            !((t.dirt & DIRTY_LONG) && is_word(l.remote, l.bytes));
 }
 
-// Long writes in a row: worth being done side by side, or by several warps. words: of this request and of the two blocks
-// behind it.
+// Long writes as far as was fetched: worth being done by several warps. words: of the first one.
 GPU_FN bool is_many(const lone &l, const uint64_t *words, uint32_t blocks) {
-    if (l.kind != LONE_WRITE || blocks < 3 || l.bytes < SHARE_FROM / 3)
+    if (l.kind != LONE_WRITE || blocks < FETCH_AT_ONCE || l.bytes < MUCH / 32)
         return false;
-    const uint32_t second = wqe_be_lo(words[WQE_BLOCK_WORDS]) & 0xff,
-                   third = wqe_be_lo(words[2 * WQE_BLOCK_WORDS]) & 0xff;
-    return second == MLX5_OP_RDMA_WRITE && third == MLX5_OP_RDMA_WRITE;
+    const uint32_t op = wqe_be_lo(words[lane_id() % FETCH_AT_ONCE * WQE_BLOCK_WORDS]) & 0xff;
+    return __ballot_sync(ALL, op != MLX5_OP_RDMA_WRITE) == 0;
 }
 
 // What is announced, as far as it was fetched. REST_OTHER: nothing was done. Keys in shared memory.
