@@ -362,14 +362,5 @@ int main() {
                 if (no_record == 0)
                     measure_rate({128, true, true, false, 0, false}, lanes, sync);
             }
-    // A queue of one thread, and of one block.
-    for (int sharing = sharings - 1; sharing > 0; sharing--)
-        for (int lanes : {1, 8, 32, 64})
-            for (bool sync : {false, true}) {
-                if ((sync && lanes == 1) || (sharing == 2 && lanes > 1))
-                    continue;
-                measure_rate({32768, false, true, false, sharing, false}, lanes, sync);
-                measure_rate({128, true, true, false, sharing, false}, lanes, sync);
-            }
     return 0;
 }
