@@ -245,6 +245,7 @@ void demand(rig::Setup s) {
     printf("| hold and resume       | %6.1f | %6.1f | %6.1f | |\n", pause[1], pause[count / 2],
            pause[count - 2]);
     fflush(stdout);
+    softnic_hold(pair.nic[0]); // it stays, and what frees memory waits for it
     cudaFreeHost(times);
     cudaFreeHost(took);
 }
