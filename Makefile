@@ -300,6 +300,17 @@ $(B)/cuda/gic_ncclgin.so: $(B)/cuda/ncclgin_session.o $(ncclgin_cuda) $(B)/cuda/
 	$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/ncclgin/session.map -o $@ $^ -L$(NCCL_HOME)/lib \
 		-l:libnccl.so.2 $(CUDA_LIBS) $(LDLIBS)
 
+# What a put costs by the release of the headers alone (NCCL_HOME chooses them); it needs no NCCL library and no NIC.
+ncclgin_bench := $(if $(ncclgin_there),$(B)/cuda/test/ncclgin_releases_bench)
+cuda: $(ncclgin_bench)
+cuda-check: $(B)/cuda/test/ncclgin_releases_bench
+$(B)/cuda/ncclgin_releases_bench.o: backends/ncclgin/releases_bench.cu
+	$(need_nccl)
+	$(NVCC) $(NVCCFLAGS) -isystem $(NCCL_HOME)/include -MMD -MF $@.d -c $< -o $@
+$(B)/cuda/test/ncclgin_releases_bench: $(B)/cuda/ncclgin_releases_bench.o
+	@mkdir -p $(@D)
+	$(CXX) -o $@ $< $(CUDA_LIBS) $(LDLIBS)
+
 ncclgin_net := $(B)/cuda/gic_ncclgin_net.so
 cuda cuda-check: $(ncclgin_net)
 $(B)/cuda/ncclgin_gin_memory.o: backends/ncclgin/gin_memory_cuda.cc
@@ -326,7 +337,7 @@ dist: $(B)/gic plugins cuda ## build build/dist/: gic and the plugins, stripped,
 	@rm -rf $(B)/dist && mkdir -p $(B)/dist
 	cp $(B)/gic $(plugins) $(B)/dist/
 	cp $(cuda_plugins) $(if $(nvshmem_there),$(nvshmem_parts)) $(if $(ncclgin_there),$(ncclgin_parts)) $(ncclgin_net) $(ncclgin_gpu_test) \
-		$(softnic_gpu_programs) $(floor_gpu_benches) $(B)/dist/
+		$(ncclgin_bench) $(softnic_gpu_programs) $(floor_gpu_benches) $(B)/dist/
 	strip $(B)/dist/*
 	@size=$$(du -sm $(B)/dist | cut -f1); [ $$size -lt 60 ] || { echo "$(B)/dist: $$size MiB, want below 60"; exit 1; }
 	@! ls $(B)/dist | grep -E '^lib(cud|nccl[.]|nvidia|nvshmem_)' || { echo "$(B)/dist holds an NVIDIA library"; exit 1; }

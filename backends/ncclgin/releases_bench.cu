@@ -3,7 +3,7 @@
 // laid out here, the doorbell is a word of host memory, and where a queue is to come round (nic=null) a warp for each queue
 // does nothing but answer every WQE with a CQE at once. Times are therefore those of the GPU's own instructions.
 //
-//   nvcc -O3 -std=c++17 -arch=sm_90 -I <headers of a release> bench.cu -o bench && ./bench
+//   make build/cuda/test/ncclgin_releases_bench NCCL_HOME=<a release's wheel> && build/cuda/test/ncclgin_releases_bench
 //
 // One JSON line for each measurement; `ns` are the rounds' means of a put, from all places.
 #include <nccl.h>
