@@ -111,6 +111,21 @@ func TestRestartsAreBounded(t *testing.T) {
 	}
 }
 
+// One rank refuses each point, and the set is lost with it: no reason to leave out the points that follow.
+func TestRefusalsAreNoLosses(t *testing.T) {
+	t.Parallel()
+	p := testPlan(2, "fault=skip,fault_rank=1", "1", "2", "3", "4", "5")
+	got, err := measure(t, t.Context(), p, Options{Restarts: 1}, nil)
+	if err != nil || len(got) != 5 {
+		t.Fatalf("%d records, error %v", len(got), err)
+	}
+	for i, c := range got {
+		if c.Status != record.Skipped || strings.Contains(c.Reason, "not run") {
+			t.Errorf("record %d: %s %q", i, c.Status, c.Reason)
+		}
+	}
+}
+
 func TestWindowFailureGivesUpTheLargestPointsOnly(t *testing.T) {
 	t.Parallel()
 	got, err := measure(t, t.Context(), testPlan(1, "fault=error,fault_call=window", "8", "64", "64"), Options{}, nil)

@@ -125,6 +125,10 @@ func (r *runner) outer(ctx context.Context, o *plan.Outer) error {
 	}
 	var last *failure
 	for restarts := 0; len(items) > 0; restarts++ {
+		// A rank that refused its part of a point says nothing against the other points.
+		if last != nil && last.status == record.Skipped {
+			restarts--
+		}
 		if restarts > r.opt.Restarts {
 			return r.fail(o, items, &failure{status: record.Failed, stage: "start",
 				reason: fmt.Sprintf("not run: %d process sets of this case were lost before, the last one: %s", restarts, last.reason)})
