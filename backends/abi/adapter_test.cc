@@ -1,19 +1,9 @@
 // Configuration glue of the adapters: which values pass, and what a refusal says.
 #include "backends/abi/adapter.cuh"
+#include "backends/abi/check.h"
 #include "backends/abi/share.h"
 
 namespace {
-
-int failures;
-#define CHECK(cond, ...)                                                                                     \
-    do {                                                                                                     \
-        if (!(cond)) {                                                                                       \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #cond);                                       \
-            fprintf(stderr, __VA_ARGS__);                                                                    \
-            fprintf(stderr, "\n");                                                                           \
-            failures++;                                                                                      \
-        }                                                                                                    \
-    } while (0)
 
 const gic_key keys[] = {
     {"n", "4", "1..256", ""}, {"mode", "bb", "a|bb|bbb", ""}, {"free", "", "", ""}, {"one", "x", "x", ""}};

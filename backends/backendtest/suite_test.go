@@ -83,6 +83,17 @@ func TestNVSHMEM(t *testing.T) {
 	TestBackend(t, floors(target))
 }
 
+// findInOp is what a run of op on two ranks finds.
+func findInOp(t *testing.T, target Target) string {
+	return strings.Join(find(t, target, func(tr *trial) {
+		if job, err := tr.job(op.Workload{}, base(op.Workload{}), 2); err != nil {
+			tr.errorf("%v", err)
+		} else if tr.open(2, nil) {
+			tr.check("op", job)
+		}
+	}), "\n")
+}
+
 // An error CQE is no hang, whoever posted: the run fails and says which syndrome the NIC gave, and so does the next one.
 func TestNVSHMEMFault(t *testing.T) {
 	if device() == "host" {
@@ -97,13 +108,7 @@ func TestNVSHMEMFault(t *testing.T) {
 	for _, path := range paths {
 		t.Run(path, func(t *testing.T) {
 			target.Config = map[string]string{"heap": "64", "path": path, "fault": "withdraw"}
-			found := strings.Join(find(t, target, func(tr *trial) {
-				if job, err := tr.job(op.Workload{}, base(op.Workload{}), 2); err != nil {
-					tr.errorf("%v", err)
-				} else if tr.open(2, nil) {
-					tr.check("op", job)
-				}
-			}), "\n")
+			found := findInOp(t, target)
 			if !strings.Contains(found, "syndrome 0x13") {
 				t.Errorf("found\n%s\nwant an error CQE with syndrome 0x13 (remote access)", found)
 			}
@@ -147,13 +152,7 @@ func TestNCCLGINFault(t *testing.T) {
 		t.Run(strings.Join(slices.Sorted(maps.Values(c.config)), " "), func(t *testing.T) {
 			target.Config = maps.Clone(c.config)
 			target.Config["fault"] = "withdraw"
-			found := strings.Join(find(t, target, func(tr *trial) {
-				if job, err := tr.job(op.Workload{}, base(op.Workload{}), 2); err != nil {
-					tr.errorf("%v", err)
-				} else if tr.open(2, nil) {
-					tr.check("op", job)
-				}
-			}), "\n")
+			found := findInOp(t, target)
 			if !strings.Contains(found, "syndrome "+c.syndrome) || strings.Contains(found, "did not end") || strings.Contains(found, "killed") {
 				t.Errorf("found\n%s\nwant an error CQE with syndrome %s, and no kernel that had to be killed", found, c.syndrome)
 			}

@@ -1,5 +1,6 @@
 // The order of bulk copies on an engine that is as lazy as the hardware may be: a load fills its stage when it is waited
 // for, a store reads its stage when it must, and whoever writes to a stage that is still to be read is found out.
+#include "backends/abi/check.h"
 #include "backends/rawstore/copy.cuh"
 
 #include <stdio.h>
@@ -8,18 +9,6 @@
 #include <vector>
 
 namespace {
-
-int failures;
-
-#define CHECK(cond, ...)                                                                                     \
-    do {                                                                                                     \
-        if (!(cond)) {                                                                                       \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #cond);                                       \
-            fprintf(stderr, __VA_ARGS__);                                                                    \
-            fprintf(stderr, "\n");                                                                           \
-            failures++;                                                                                      \
-        }                                                                                                    \
-    } while (0)
 
 struct Move {
     uint8_t *to;

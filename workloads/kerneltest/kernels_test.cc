@@ -15,6 +15,7 @@ static void note_arrival(uint64_t value) {
 }
 #define GIC_ARRIVED note_arrival
 
+#include "backends/abi/check.h"
 #include "reference_handle.cuh"
 
 #include "backends/abi/driver.cuh"
@@ -35,18 +36,6 @@ static void note_arrival(uint64_t value) {
 #include <thread>
 
 namespace {
-
-int failures;
-
-#define CHECK(cond, ...)                                                                                     \
-    do {                                                                                                     \
-        if (!(cond)) {                                                                                       \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #cond);                                       \
-            fprintf(stderr, __VA_ARGS__);                                                                    \
-            fprintf(stderr, "\n");                                                                           \
-            failures++;                                                                                      \
-        }                                                                                                    \
-    } while (0)
 
 using Bytes = std::vector<uint8_t>;
 

@@ -1,5 +1,6 @@
 // How a launch's agents and their lanes share rows, channels and columns: every unit is somebody's, and nobody else's,
 // for few rows and many agents as for the opposite. The lanes are a GPU's; here one thread is all of them in turn.
+#include "backends/abi/check.h"
 #include "backends/abi/driver.cuh"
 #include "workloads/moe/moe.cuh"
 #include "workloads/window/window.cuh"
@@ -7,18 +8,6 @@
 #include <algorithm>
 
 namespace {
-
-int failures;
-
-#define CHECK(cond, ...)                                                                                     \
-    do {                                                                                                     \
-        if (!(cond)) {                                                                                       \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #cond);                                       \
-            fprintf(stderr, __VA_ARGS__);                                                                    \
-            fprintf(stderr, "\n");                                                                           \
-            failures++;                                                                                      \
-        }                                                                                                    \
-    } while (0)
 
 constexpr uint32_t agent_counts[] = {1, 2, 3, 7, 128, 132, 1024, 2048};
 constexpr uint32_t lane_counts[] = {1, 5, 32, 64, 128, 1024};
