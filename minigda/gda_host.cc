@@ -165,11 +165,13 @@ int gda_fabric_open(const struct gic_open *open, enum softnic_clock clock, uint3
             std::string(dir ? dir : ".") + "/" + open->job + "-nic" + std::to_string(f->rank) + ".trace";
     }
 
-    if (strncmp(open->device, "cuda", 4) == 0)
+    if (strncmp(open->device, "cuda", 4) == 0) {
         if (int rc = ranks(f).open_gpu(open->device, &f->gpu, true)) {
             gda_fabric_close(f);
             return rc;
         }
+        f->gpu->set_engine(f->places.gpu_engine ? f->places.sms : 0);
+    }
 
     struct softnic_attr attr = {};
     attr.job = open->job;

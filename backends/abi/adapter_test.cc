@@ -3,6 +3,8 @@
 #include "backends/abi/check.h"
 #include "backends/abi/share.h"
 
+#include <algorithm>
+
 namespace {
 
 const gic_key keys[] = {
@@ -83,7 +85,7 @@ void check_storage() {
 }
 
 struct NoGpu final : gic::Gpu {
-    explicit NoGpu(bool mps) { mps_ = mps, name_ = "GPU"; }
+    explicit NoGpu(bool mps) { mps_ = mps, name_ = "GPU", multiprocessors_ = 132; }
     int map(void *, size_t) override { return 0; }
     int unmap(void *) override { return 0; }
     int alloc(size_t, void **) override { return 0; }
@@ -179,6 +181,48 @@ void check_places() {
             CHECK(n == 1, "a queue was met %u times in a quarter of the device", n);
 }
 
+// A kernel of 134 registers in blocks of 256 threads fits a multiprocessor once. With a block on every one of them and an
+// engine on one the last block never came, and 1,024 agents waited for it until their deadline.
+void check_grid() {
+    const struct {
+        uint32_t agents, registers, engine, sharers, blocks, threads;
+        bool resident;
+    } cases[] = {
+        {64, 134, 8, 1, 64, 32, true},
+        {1024, 134, 0, 1, 132, 256, true},
+        {1024, 134, 1, 1, 131, 256, true},
+        {1024, 134, 8, 1, 124, 288, true},
+        {1024, 96, 1, 1, 132, 256, true}, // two to a multiprocessor: nobody waits for the engine's
+        {1024, 96, 1, 2, 130, 256, true}, // 2 x 132 do not fit the 130 that two engines leave
+        {1024, 134, 1, 2, 130, 256, false},
+        {4096, 64, 1, 1, 131, 1024, true},
+        {4096, 80, 1, 1, 131, 1024, false},
+        {4, 32, 132, 1, 0, 0, false}, // engines everywhere
+    };
+    for (const auto &c : cases) {
+        NoGpu gpu(false);
+        gpu.set_sharers(c.sharers);
+        gpu.set_engine(c.engine);
+        const gic::GpuGrid g = gic::gpu_grid(gpu, c.agents, [&](uint32_t threads) {
+            return threads == 0 ? 0 : std::min(65536 / (c.registers * threads), 2048 / threads);
+        });
+        CHECK(g.blocks == c.blocks && g.threads == c.threads && g.resident == c.resident,
+              "%u agents, %u registers, engine %u, %u ranks: %u blocks of %u threads, %s", c.agents,
+              c.registers, c.engine, c.sharers, g.blocks, g.threads, g.resident ? "resident" : "not resident");
+    }
+    NoGpu gpu(false);
+    gpu.set_sharers(2);
+    gic::Facts facts;
+    facts.set("engine.sms", 4u);
+    const struct gic_kv *list;
+    uint32_t n;
+    facts.publish(&list, &n);
+    gic::note_engine(&gpu, list, n);
+    CHECK(gpu.engines() == 8, "%u", gpu.engines());
+    gic::note_engine(&gpu, nullptr, 0);
+    CHECK(gpu.engines() == 0, "%u", gpu.engines());
+}
+
 } // namespace
 
 int main() {
@@ -187,6 +231,7 @@ int main() {
     check_launch();
     check_storage();
     check_sharing();
+    check_grid();
     check_places();
     return failures != 0;
 }

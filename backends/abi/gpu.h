@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 
@@ -60,6 +61,10 @@ class Gpu {
     bool mps() const { return mps_; } // the context belongs to a Multi-Process Service
     uint32_t sharers() const { return sharers_; }
     void set_sharers(uint32_t ranks) { sharers_ = ranks; } // ranks of this case on this device, at least 1
+    // Multiprocessors that this rank's NIC fills with its engine while a kernel of the case runs; and those of all ranks on
+    // this device.
+    void set_engine(uint32_t multiprocessors) { engine_ = multiprocessors; }
+    uint32_t engines() const { return engine_ * sharers_; }
     // Ranks of this case in this process, this one included. Where there are others, no call that waits for the device
     // may come while one of them may have a kernel there: they prepare, wait for one another, and launch.
     uint32_t neighbours() const { return neighbours_; }
@@ -82,10 +87,32 @@ class Gpu {
     Gpu() = default;
     void *stream_ = nullptr;
     uint32_t *stop_ = nullptr;
-    uint32_t multiprocessors_ = 0, sharers_ = 1, neighbours_ = 1;
+    uint32_t multiprocessors_ = 0, sharers_ = 1, neighbours_ = 1, engine_ = 0;
     std::string name_, uuid_;
     bool mps_ = false, together_ = true;
 };
+
+// The blocks of a launch whose agents, up to 32 lanes each, are warps.
+struct GpuGrid {
+    uint32_t blocks, threads;
+    bool resident; // all blocks at once, as those of the other ranks on the device: agents wait for one another
+};
+
+// A block on each multiprocessor until every one has one. per_sm(threads): how many blocks of so many threads one holds;
+// what an engine fills is taken to hold none, so a kernel that fits but once gets no more blocks than are left: its last
+// block would wait for the engine to go, and the others for that block.
+template <class F> GpuGrid gpu_grid(const Gpu &gpu, uint32_t agents, F per_sm) {
+    const uint32_t all = gpu.multiprocessors(), left = all > gpu.engines() ? all - gpu.engines() : 0;
+    GpuGrid g{};
+    for (uint32_t most : {all, left}) {
+        g.blocks = agents < most ? agents : most;
+        g.threads = g.blocks ? 32 * ((agents + g.blocks - 1) / g.blocks) : 0;
+        g.resident = g.blocks && (uint64_t)per_sm(g.threads) * left >= (uint64_t)g.blocks * gpu.sharers();
+        if (g.resident)
+            break;
+    }
+    return g;
+}
 
 } // namespace gic
 

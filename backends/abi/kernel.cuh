@@ -1,7 +1,8 @@
 // The CUDA entry of a workload on a handle, and its launch. Compiled by nvcc only.
 //
 // How agents lie on the device: agent a is a warp of block a % blocks, and there is one block per multiprocessor
-// until every multiprocessor has one; a thread agent (lanes 1) has its warp to itself, the other 31 lanes leave
+// until every multiprocessor has one (gpu_grid: one less for each that the NIC's engine fills, where a multiprocessor holds
+// but one block of the kernel); a thread agent (lanes 1) has its warp to itself, the other 31 lanes leave
 // at once, as do those that an agent of up to 31 lanes does not use; an agent of more than 32 lanes is a block. So up
 // to as many agents as multiprocessors each have one of their own (the paper's "SMs" column equals its agents), and
 // more share them as warps, never as diverging threads of one warp.
@@ -99,38 +100,52 @@ template <class K> int gpu_shape(Gpu &gpu, K kernel, uint32_t agents, uint32_t l
     if (gpu.together && (lanes > 32 || (gpu.together == 2 && lanes != 1)))
         return fail(-ENOTSUP, "placement=%s: an agent has %u lanes, want %s",
                     gpu.together == 1 ? "warps" : "lanes", lanes, gpu.together == 1 ? "at most 32" : "1");
-    s.blocks = lanes > 32 || agents < gpu.multiprocessors() ? agents : gpu.multiprocessors();
-    s.threads = lanes > 32 ? lanes : 32 * ((agents + s.blocks - 1) / s.blocks);
-    if (gpu.together) {
-        s.blocks = 1;
-        s.threads = gpu.together == 1 ? 32 * agents : (agents + 31) / 32 * 32;
-    }
     cudaFuncAttributes attr;
     GIC_CUDA(cudaFuncGetAttributes(&attr, kernel));
     s.registers = (uint32_t)attr.numRegs;
     s.local_bytes = (uint32_t)attr.localSizeBytes;
-    int per_sm = 0;
-    if (s.threads <= (uint32_t)attr.maxThreadsPerBlock)
-        GIC_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, kernel, (int)s.threads, 0));
-    if (gpu.together && per_sm == 0)
+    cudaError_t asked = cudaSuccess;
+    const auto per_sm = [&](uint32_t threads) {
+        int blocks = 0;
+        if (threads <= (uint32_t)attr.maxThreadsPerBlock) {
+            const auto e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, (int)threads, 0);
+            asked = e == cudaSuccess ? asked : e;
+        }
+        return (uint32_t)blocks;
+    };
+    const uint32_t all = gpu.multiprocessors(), left = all > gpu.engines() ? all - gpu.engines() : 0;
+    bool resident;
+    if (gpu.together || lanes > 32) {
+        s.blocks = gpu.together ? 1 : agents;
+        s.threads = gpu.together == 1 ? 32 * agents : gpu.together ? (agents + 31) / 32 * 32 : lanes;
+        resident = per_sm(s.threads) * left >= s.blocks * gpu.sharers();
+    } else {
+        const GpuGrid grid = gpu_grid(gpu, agents, per_sm);
+        s.blocks = grid.blocks;
+        s.threads = grid.threads;
+        resident = grid.resident;
+    }
+    const uint32_t on_one = per_sm(s.threads);
+    GIC_CUDA(asked);
+    if (gpu.together && on_one == 0)
         return fail(-ENOTSUP,
                     "placement=%s: %u agents in one block are %u threads of %u registers, more than a %s "
                     "multiprocessor holds; want fewer threads%s",
                     gpu.together == 1 ? "warps" : "lanes", agents, s.threads, s.registers, gpu.name().c_str(),
                     gpu.together == 1 && lanes == 1 ? ", or placement=lanes" : "");
-    if (gpu.placement > gpu.multiprocessors())
+    if (gpu.placement > all)
         return fail(-ENOTSUP, "placement=%u: one %s has %u multiprocessors", gpu.placement,
-                    gpu.name().c_str(), gpu.multiprocessors());
-    if (gpu.placement && s.blocks > gpu.multiprocessors())
+                    gpu.name().c_str(), all);
+    if (gpu.placement && s.blocks > all)
         return fail(-ENOTSUP, "placement=%u: %u blocks, but one %s has %u multiprocessors", gpu.placement,
-                    s.blocks, gpu.name().c_str(), gpu.multiprocessors());
-    const uint32_t launched = gpu.placement ? gpu.multiprocessors() : s.blocks;
-    if ((uint32_t)per_sm * gpu.multiprocessors() < launched * gpu.sharers())
-        return fail(
-            -ENOTSUP,
-            "%u agents of this kernel (%u registers per thread) and those of %u ranks are not resident at "
-            "once on one %s",
-            agents, s.registers, gpu.sharers(), gpu.name().c_str());
+                    s.blocks, gpu.name().c_str(), all);
+    if (gpu.placement) // a block on every one
+        resident = on_one * left >= all * gpu.sharers();
+    if (!resident)
+        return fail(-ENOTSUP,
+                    "%u agents of this kernel (%u registers per thread) and those of %u ranks are not "
+                    "resident at once on one %s, of whose multiprocessors the NIC's engine fills %u",
+                    agents, s.registers, gpu.sharers(), gpu.name().c_str(), gpu.engines());
     *shape_p = s;
     return 0;
 }

@@ -57,6 +57,12 @@ inline int share_gpu(const std::vector<GpuPlace> &all, uint32_t rank, Gpu *gpu, 
     return 0;
 }
 
+// Tells `gpu` what the engine of this rank's NIC takes of it, from the facts that the NIC gives (gda_fabric_facts).
+inline void note_engine(Gpu *gpu, const struct gic_kv *facts, uint32_t count) {
+    const char *sms = kv_find(facts, count, "engine.sms");
+    gpu->set_engine(sms ? (uint32_t)strtoul(sms, nullptr, 10) : 0);
+}
+
 // How the device is shared, and how the latest kernel lay on it: the same words in every backend's record.
 inline void add_gpu_facts(Facts *facts, const Gpu &gpu) {
     const GpuShape &shape = gpu.shape;

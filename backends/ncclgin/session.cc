@@ -108,6 +108,7 @@ int prepare_net(gic_session *s, const struct gic_open *open, uint32_t depth) {
     uint32_t count;
     if (int rc = net_failed(s, net->facts(&facts, &count)))
         return rc;
+    gic::note_engine(s->gpu.get(), facts, count);
     const char *window = gic::kv_find(facts, count, "window");
     s->on_host = window && strcmp(window, "host") == 0;
     return 0;

@@ -147,6 +147,11 @@ int prepare_transport(gic_session *s, const struct gic_open *open) {
     if (int rc = t->prepare(open))
         return gic::fail(rc, "%s", t->last_error());
     s->transport = t;
+    const struct gic_kv *facts;
+    uint32_t count;
+    if (int rc = t->facts(&facts, &count))
+        return gic::fail(rc, "%s", t->last_error());
+    gic::note_engine(s->gpu.get(), facts, count);
     t->on_error(const_cast<volatile uint32_t *>(s->gpu->stop_word()));
     return s->ranks.agree(s->rank == 0 && s->host_heap ? lock_heap(s) : 0, "take the symmetric heap");
 }
