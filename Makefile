@@ -81,7 +81,7 @@ $(tests): $(B)/test/%: $(B)/san/%.o $(san_lib)
 	@mkdir -p $(@D)
 	$(CXX) $(SAN) -o $@ $^ $(LDLIBS)
 # softnic's tests in virtual time on the GPU engine's device code, whose lanes are coroutines here.
-warp_tests := $(foreach t,wqe queue error dc pace demand live softnic_fuzz,$(B)/test/minigda/softnic/warp_$(t)_test)
+warp_tests := $(foreach t,wqe queue error dc pace demand live steady softnic_fuzz,$(B)/test/minigda/softnic/warp_$(t)_test)
 $(B)/san/warp/%.o: minigda/softnic/%.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(SAN) -DSOFTNIC_TEST_GPU $(DEPS) -c $< -o $@

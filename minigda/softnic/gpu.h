@@ -61,8 +61,9 @@ struct gpu_cq {
 enum { GPU_ASK_NO, GPU_ASKED, GPU_ANSWERED };
 enum gpu_next {
     GPU_NEXT_ANY,
-    GPU_NEXT_LONG, /* likely, as the last one was: no use in looking for words first */
-    GPU_NEXT_ALONE, /* known or likely: it goes by itself, not beside others; up to ALONE_LAST: after writes alone */
+    GPU_NEXT_LONG,  /* likely, as one of the last visit was: no use in looking for words first */
+    GPU_NEXT_ALONE, /* known or likely: it goes by itself, not beside others; up to ALONE_LAST: after visits of nothing
+                     * but writes of one block */
     GPU_NEXT_ALONE_LAST = GPU_NEXT_ALONE + 3,
 };
 enum { GPU_WQES, GPU_SEGMENTS, GPU_WRITES, GPU_INLINES, GPU_CQES, GPU_DOORBELLS, GPU_COUNTS };

@@ -325,7 +325,7 @@ GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod
     if (left == 0 || left > mask + 1)
         return REST_OTHER;
     sums t = {0, 0, 0, 0, 0, 0, e.w.dirty, 0};
-    bool other = false, was_long = false;
+    bool other = false, had_long = false;
     uint32_t run, puts;
     fast_wqe f;
     for (;;) {
@@ -347,7 +347,7 @@ GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod
             run = puts = 0;
             break;
         }
-        was_long = longs;
+        had_long |= longs;
         if (longs) {
             fast_copy(f, lane, run);
         } else {
@@ -380,8 +380,8 @@ GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod
     sums_add(t, lane, run, f.flags, f.bytes, puts); // the last one's
     if (t.wqes) {
         fast_end<ring>(e, q, lane, t, prod, cons);
-        if (!other && lane == 0)
-            q.next = was_long ? GPU_NEXT_LONG : GPU_NEXT_ANY;
+        if (!other && lane == 0) // a longer write and its flag, likely: looking for words alone would be in vain
+            q.next = had_long ? GPU_NEXT_LONG : GPU_NEXT_ANY;
         __syncwarp();
     }
     return other ? REST_OTHER : left ? REST_MORE : REST_NONE;

@@ -17,6 +17,10 @@
 #include "gpu_kernel.cuh"
 #pragma GCC diagnostic pop
 
+// For tests in virtual time: called whenever the lanes meet, with how often they have met in this kernel before. What a driver
+// does here it does while the engine is at work, and always at the same places.
+void (*softnic_warp_met)(uint32_t meetings);
+
 namespace softnic_warp {
 
 thread_local Warp *warp;
@@ -85,6 +89,8 @@ void lane_main() {
 const uint64_t *meet(uint32_t place, uint64_t brought) {
     Warp *w = warp;
     const uint32_t me = w->lane, round = w->round[me]++, half = round & 1;
+    if (softnic_warp_met && me == first_lane())
+        softnic_warp_met(round);
     w->left[half][me] = brought;
     w->place[half][me] = place;
     next();
