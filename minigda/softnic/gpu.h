@@ -37,6 +37,7 @@ struct gpu_key {
     uint64_t base; /* of va here; 0: this process cannot reach it */
     uint64_t rsvd;
 } __attribute__((aligned(16)));
+enum { GPU_BASE_DCT = 1 }; /* of a DCT, which has no bytes: it is there */
 
 static inline
 #if defined(__CUDACC__)

@@ -110,13 +110,15 @@ GPU_CALL void serve_each(engine e, const gpu_key *keys, uint32_t first, uint32_t
         const uint32_t simple = q.simple_cq, ring = q.ring_cq, state = q.state, asked = q.asked, dc = q.dc;
         const uint32_t next = q.next, cons = q.cons, record = mlx5_be32((uint32_t)q.watch_last) & 0xffff;
         const bool plain = (keys != nullptr) & ((simple | ring) != 0) & (state == SOFTNIC_QP_RTS) &
-                           (asked != GPU_ASKED) & ((e.a.bell | e.a.timed | e.a.strict | dc) == 0);
+                           (asked != GPU_ASKED) & ((e.a.bell | e.a.timed | e.a.strict) == 0);
         rest left = REST_OTHER;
-        if (plain && simple && next == GPU_NEXT_ANY && is_deep(e.w.count, cons, record))
+        if (plain && dc)
+            left = serve_single<true>(e, keys, q, record, alone);
+        else if (plain && simple && next == GPU_NEXT_ANY && is_deep(e.w.count, cons, record))
             left = serve_words_deep(e, keys, q, record, alone);
-        for (int tries = 0; plain && left == REST_OTHER && tries < 2; tries++) {
+        for (int tries = 0; plain && !dc && left == REST_OTHER && tries < 2; tries++) {
             const bool single = q.next >= GPU_NEXT_ALONE;
-            left = single      ? serve_single(e, keys, q, record, alone)
+            left = single      ? serve_single<false>(e, keys, q, record, alone)
                    : q.ring_cq ? serve_fast<true>(e, keys, q, record, alone)
                                : serve_fast<false>(e, keys, q, record, alone);
             if (single == (q.next >= GPU_NEXT_ALONE))

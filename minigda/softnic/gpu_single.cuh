@@ -20,6 +20,7 @@ struct lone {
     lone_kind kind;
 };
 enum : uint32_t { FAR_REMOTE = 1, FAR_LOCAL = 2 };
+enum { LANE_DCT = 2 };
 
 GPU_FN lone_kind lone_wait(engine e, const uint64_t *words, const struct wqe_head &head) {
     struct wqe w;
@@ -33,15 +34,27 @@ GPU_FN lone_kind lone_wait(engine e, const uint64_t *words, const struct wqe_hea
 }
 
 // As wqe_decode() and the checks of move_pieces() and atomic_one(), for one piece. words: the same to all lanes; ten of
-// them may be looked at.
-GPU_FN lone lone_look(engine e, const gpu_key *keys, const gpu_qp &q, const uint64_t *words,
-                      const struct wqe_head &head) {
-    const uint32_t op = head.opcode, lane = lane_id();
+// them may be looked at, of a DC queue pair 16, whose address vector is taken out: words_p and head_p are then as an RC queue
+// pair's, but for the control segment, and node_p is where the request goes.
+template <bool dc>
+GPU_FN lone lone_look(engine e, const gpu_key *keys, const uint64_t **words_p, struct wqe_head *head_p,
+                      uint32_t *node_p) {
+    const uint32_t op = head_p->opcode, lane = lane_id();
+    const uint64_t *words = *words_p;
     lone l = {0, 0, 0, 0, LONE_NOT};
     if (op == MLX5_OP_NOP || op == MLX5_OP_WAIT) {
-        l.kind = op == MLX5_OP_NOP ? LONE_NOP : lone_wait(e, words, head);
+        l.kind = op == MLX5_OP_NOP ? LONE_NOP : lone_wait(e, words, *head_p);
         return l;
     }
+    struct wqe_av av = {0, 0, 0, 0};
+    if (dc) {
+        if (wqe_address(words, head_p, &av))
+            return l;
+        *words_p = words += 2 * av.segments;
+        head_p->ds = (uint8_t)(head_p->ds - av.segments);
+        *node_p = av.lid - 1;
+    }
+    const struct wqe_head head = *head_p;
     // Loads first and few branches: most of what a request takes is steps that wait for the one before.
     const ulonglong2 *segments = (const ulonglong2 *)words;
     const ulonglong2 target = segments[1], third = segments[2], fourth = segments[3];
@@ -60,17 +73,21 @@ GPU_FN lone lone_look(engine e, const gpu_key *keys, const gpu_qp &q, const uint
         is_inline ? write & ((4 + length + MLX5_DS - 1) / MLX5_DS == head.ds - 2u) : head.ds == segment + 1;
     if (!fine)
         return l;
-    // Both ends at once: even lanes look for the remote one, odd lanes for the local one.
-    const bool here = lane & 1;
-    const uint32_t right = here    ? (write ? 0 : SOFTNIC_LOCAL_WRITE)
+    // Both ends at once: even lanes look for the remote one, odd lanes for the local one; and a lane for the DCT, which is
+    // an entry of no bytes at the address that its key is.
+    const bool here = lane & 1, dct = dc && lane == LANE_DCT;
+    const uint32_t right = dct     ? (uint32_t)ACCESS_DCT
+                           : here  ? (write ? 0 : SOFTNIC_LOCAL_WRITE)
                            : write ? SOFTNIC_REMOTE_WRITE
                            : read  ? SOFTNIC_REMOTE_READ
                                    : SOFTNIC_REMOTE_ATOMIC;
-    const uint64_t va = wqe_be64(here ? piece.y : target.x);
+    const uint64_t va = dct ? av.key : wqe_be64(here ? piece.y : target.x);
+    const uint32_t key = dct ? av.dct : here ? wqe_be_hi(piece.x) : wqe_be_lo(target.y);
     uint32_t far = 0;
-    const uint64_t at =
-        resolve_shared(keys, e.a.key_mask, here ? e.a.self : q.node,
-                       here ? wqe_be_hi(piece.x) : wqe_be_lo(target.y), va, l.bytes, right, &far);
+    const uint64_t at = resolve_shared(keys, e.a.key_mask, here ? e.a.self : *node_p, key, va,
+                                       dct ? 0 : l.bytes, right, &far);
+    if (dc && !__shfl_sync(ALL, at != 0, LANE_DCT))
+        return l;
     l.far = __ballot_sync(ALL, at && far) & (FAR_REMOTE | FAR_LOCAL);
     l.remote = __shfl_sync(ALL, at, 0);
     l.local = is_inline ? (uint64_t)(words + 2 * segment) + 4 : __shfl_sync(ALL, at, 1);
@@ -155,7 +172,7 @@ GPU_FN uint8_t next_likely(uint32_t before, const lone_sums &t) {
 
 // A visit's counts.
 GPU_FN void lone_end(engine e, gpu_qp &q, uint32_t lane, const lone_sums &t, uint32_t prod, uint32_t cons,
-                     bool many) {
+                     uint32_t node, bool many) {
     const bool rung = prod != q.seen;
     const uint32_t wqes = t.counts & 255, cqes = t.counts >> 8 & 255;
     const uint32_t more = lane == GPU_WQES       ? wqes
@@ -182,6 +199,7 @@ GPU_FN void lone_end(engine e, gpu_qp &q, uint32_t lane, const lone_sums &t, uin
         }
         q.seen = (uint16_t)prod;
         q.cons = cons;
+        q.node = node;
         q.payload += t.payload;
         q.asked = GPU_ASK_NO;
         q.next = many ? (uint8_t)GPU_NEXT_LONG : next_likely(q.next, t);
@@ -208,9 +226,9 @@ GPU_FN void rung_in_vain(engine e, gpu_qp &q, uint32_t lane, uint32_t prod) {
     __syncwarp();
 }
 
-// Needs this write no fence in front of it, as in serve_fast()?
-GPU_FN bool beside(engine e, const gpu_qp &q, const lone &l, const lone_sums &t) {
-    return l.kind == LONE_WRITE && t.kinds == 0 && q.node != e.a.self &&
+// Needs this write to `node` no fence in front of it, as in serve_fast()? before: where the last one went.
+GPU_FN bool beside(engine e, const lone &l, const lone_sums &t, uint32_t node, uint32_t before) {
+    return l.kind == LONE_WRITE && t.kinds == 0 && node != e.a.self && node == before &&
            !((t.dirt & DIRTY_LONG) && is_word(l.remote, l.bytes));
 }
 
@@ -222,10 +240,11 @@ GPU_FN bool is_many(const lone &l, const uint64_t *words, uint32_t blocks) {
     return __ballot_sync(ALL, op != MLX5_OP_RDMA_WRITE) == 0;
 }
 
-// What is announced, as far as it was fetched. REST_OTHER: nothing was done. Keys in shared memory.
+// What is announced, as far as it was fetched. REST_OTHER: nothing was done. Keys in shared memory. dc: of a DC queue pair.
+template <bool dc>
 GPU_CALL rest serve_single(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod, bool alone) {
     const uint32_t lane = lane_id(), mask = q.mask, qpn = q.qpn;
-    uint32_t cons = q.cons, left = (prod - cons) & 0xffff, at = 0;
+    uint32_t cons = q.cons, left = (prod - cons) & 0xffff, at = 0, node = q.node;
     if (left == 0 || left > mask + 1)
         return REST_OTHER;
     const uint32_t fetched = left < FETCH_AT_ONCE ? left : (uint32_t)FETCH_AT_ONCE;
@@ -240,14 +259,17 @@ GPU_CALL rest serve_single(engine e, const gpu_key *keys, gpu_qp &q, uint32_t pr
         const uint32_t blocks = mlx5_ds_blocks(head.ds);
         if (wqe_check_head(&head, cons, qpn, left) || at + blocks > fetched)
             break;
-        const lone l = lone_look(e, keys, q, words, head);
+        const uint32_t ds = head.ds, before = node;
+        uint32_t there = node;
+        const lone l = lone_look<dc>(e, keys, &words, &head, &there);
         waits = l.kind == LONE_WAITS;
-        many = is_many(l, words, fetched - at);
+        many = !dc && is_many(l, words, fetched - at);
         if (l.kind == LONE_NOT || waits || many)
             break;
+        node = there;
         const bool is_inline = l.kind == LONE_WRITE && is_inline_data(e, l.local);
         // Behind what is under way; who sees an atomic sees the rest.
-        if (l.bytes && t.dirt && !beside(e, q, l, t)) {
+        if (l.bytes && t.dirt && !beside(e, l, t, node, before)) {
             fence_warp((t.dirt & DIRTY_FAR) || (l.kind == LONE_ATOMIC && (l.far & FAR_REMOTE)));
             t.dirt = 0;
         }
@@ -269,7 +291,7 @@ GPU_CALL rest serve_single(engine e, const gpu_key *keys, gpu_qp &q, uint32_t pr
             }
             t.counts += 1 << 8;
         }
-        count_lone(t, l, head.ds, is_inline);
+        count_lone(t, l, ds, is_inline);
         cons += blocks;
         left -= blocks;
         at += blocks;
@@ -277,7 +299,7 @@ GPU_CALL rest serve_single(engine e, const gpu_key *keys, gpu_qp &q, uint32_t pr
     if (t.counts) {
         if (q.simple_cq)
             cqe_out(e, q, lane, t.counts >> 8 & 255, t.last, t.bytes, t.dirt, alone);
-        lone_end(e, q, lane, t, prod, cons, many);
+        lone_end(e, q, lane, t, prod, cons, node, many);
         return left ? REST_MORE : REST_NONE;
     }
     if (waits && prod != q.seen) // it was rung all the same
