@@ -98,6 +98,7 @@ GPU_FN bool is_deep(uint32_t queues, uint32_t cons, uint32_t record) {
     return (queues <= 2) & (((record - cons) & 0xffff) >= DEEP);
 }
 
+enum { FEW = 2 };
 // Serves the QPs `first + bit` of todo, in whatever state they are. keys: in shared memory, or nullptr.
 GPU_CALL void serve_each(engine e, const gpu_key *keys, uint32_t first, uint32_t todo) {
     const uint32_t lane = lane_id();
@@ -116,8 +117,10 @@ GPU_CALL void serve_each(engine e, const gpu_key *keys, uint32_t first, uint32_t
             left = serve_single<true>(e, keys, q, record, alone);
         else if (plain && simple && next == GPU_NEXT_ANY && is_deep(e.w.count, cons, record))
             left = serve_words_deep(e, keys, q, record, alone);
+        // Of so few none is beside others: a longer write, or one and its flag.
+        const bool few = next == GPU_NEXT_LONG && ((record - cons) & 0xffff) <= FEW;
         for (int tries = 0; plain && !dc && left == REST_OTHER && tries < 2; tries++) {
-            const bool single = q.next >= GPU_NEXT_ALONE;
+            const bool single = q.next >= GPU_NEXT_ALONE || (few && tries == 0);
             left = single      ? serve_single<false>(e, keys, q, record, alone)
                    : q.ring_cq ? serve_fast<true>(e, keys, q, record, alone)
                                : serve_fast<false>(e, keys, q, record, alone);

@@ -165,7 +165,7 @@ GPU_FN void count_lone(lone_sums &t, const lone &l, uint32_t ds, bool is_inline)
 GPU_FN uint8_t next_likely(uint32_t before, const lone_sums &t) {
     if (t.kinds | t.was_big)
         return GPU_NEXT_ALONE;
-    if (before < GPU_NEXT_ALONE_LAST)
+    if (before >= GPU_NEXT_ALONE && before < GPU_NEXT_ALONE_LAST)
         return (uint8_t)(before + 1);
     return t.was_long ? GPU_NEXT_LONG : GPU_NEXT_ANY;
 }
