@@ -110,8 +110,12 @@ inline int load_half(const char *backend, const char *file, const char *symbol,
     if (!lib)
         return fail(-ENOTSUP, "the device code of the %s backend does not load: %s", backend, dlerror());
     auto *found = static_cast<const struct gic_backend *>(dlsym(lib, symbol));
-    if (!found || found->abi != GIC_ABI_VERSION || found->struct_size != sizeof *found)
+    if (!found || (found->abi == GIC_ABI_VERSION && found->struct_size != sizeof *found))
         return fail(-ENOTSUP, "%s is not of this build", path.c_str());
+    if (found->abi != GIC_ABI_VERSION)
+        return fail(
+            -ENOTSUP, "%s was built for version %u.%u of the ABI, this %s plugin for %u.%u: run make again",
+            path.c_str(), found->abi >> 16, found->abi & 0xffff, backend, GIC_ABI_STRUCTS, GIC_ABI_TABLES);
     *half_p = found;
     if (library_p)
         *library_p = lib;

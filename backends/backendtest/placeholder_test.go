@@ -171,7 +171,7 @@ func refusal(t *testing.T, what, empty string, env []string) string {
 }
 
 // NCCL's device code reads what its library writes, so the two must be of one release, and no force helps: whoever opens is
-// told in one line, before anything of the other half runs.
+// told in one line, before anything of the other half runs. So it is where that half was left from an older build.
 func TestNCCLHeaders(t *testing.T) {
 	if os.Getenv(probeEnv) != "" {
 		t.Skip("the parent of TestPlaceholderProbe")
@@ -185,15 +185,24 @@ func TestNCCLHeaders(t *testing.T) {
 	if err := os.WriteFile(lib, built, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(Compile(t, "testdata/fakehalf.c", "-DHEADERS=22809"), filepath.Join(dir, "gic_ncclgin.so")); err != nil {
-		t.Fatal(err)
-	}
-	reason := refusal(t, lib+" cuda:0 ", t.TempDir(), []string{openEnv + "=1", "GIC_NCCL_FORCE=1", "GIC_FAKE_CUDA_DEVICES=1",
-		"LD_LIBRARY_PATH=" + install(t, "testdata/fakecuda.c", "libcuda.so.1"),
-		"NCCL_HOME=" + install(t, "testdata/fakelib.c", "libnccl.so.2", "-DNCCL=23007")})
-	for _, want := range []string{"NCCL 2.30.7 (", "compiled with the headers of 2.28.9", "make NCCL_HOME="} {
-		if !strings.Contains(reason, want) {
-			t.Errorf("%q, want %q", reason, want)
+	cuda := install(t, "testdata/fakecuda.c", "libcuda.so.1")
+	nccl := install(t, "testdata/fakelib.c", "libnccl.so.2", "-DNCCL=23007")
+	for _, c := range []struct {
+		flags []string
+		want  []string
+	}{
+		{[]string{"-DHEADERS=22809"}, []string{"NCCL 2.30.7 (", "compiled with the headers of 2.28.9", "make NCCL_HOME="}},
+		{[]string{"-DHEADERS=23007", "-DABI=1"}, []string{"gic_ncclgin.so was built for version 0.1 of the ABI, this ncclgin plugin for ", "run make again"}},
+	} {
+		if err := os.Rename(Compile(t, "testdata/fakehalf.c", c.flags...), filepath.Join(dir, "gic_ncclgin.so")); err != nil {
+			t.Fatal(err)
+		}
+		reason := refusal(t, lib+" cuda:0 ", t.TempDir(), []string{openEnv + "=1", "GIC_NCCL_FORCE=1", "GIC_FAKE_CUDA_DEVICES=1",
+			"LD_LIBRARY_PATH=" + cuda, "NCCL_HOME=" + nccl})
+		for _, want := range c.want {
+			if !strings.Contains(reason, want) {
+				t.Errorf("%q, want %q", reason, want)
+			}
 		}
 	}
 }

@@ -32,6 +32,7 @@ static const char *missing_function(const struct gic_backend *b) {
 import "C"
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -84,6 +85,15 @@ var (
 	loadedMu sync.Mutex
 	loaded   = map[string]*Plugin{} // by real path
 )
+
+// ErrVersion is in the error of a plugin that was built for another version of the ABI.
+var ErrVersion = errors.New("was built for ABI")
+
+// Tables is the version of what workloads and their kernels tell each other, the second half of the ABI's.
+const Tables = C.GIC_ABI_TABLES
+
+// ABI is the version that a plugin must have: that of the structs, and that of the workloads' tables.
+func ABI() string { return fmt.Sprintf("%d.%d", C.GIC_ABI_STRUCTS, C.GIC_ABI_TABLES) }
 
 // Load opens the shared object at path and checks that what it exports is a backend of this ABI version. Every
 // error is one line that names the file and what is wrong with it.
@@ -143,8 +153,12 @@ func (p *Plugin) read() error {
 	}
 	p.info.Name = C.GoString(b.name)
 	if b.abi != C.GIC_ABI_VERSION {
-		return fmt.Errorf("%s has ABI version %d, this gic has %d: rebuild it against this backend.h",
-			p.info.Name, uint32(b.abi), C.GIC_ABI_VERSION)
+		version := "?"
+		if b.version != nil {
+			version = C.GoString(b.version)
+		}
+		return fmt.Errorf("%s %s %w %d.%d, this gic wants %s: build it again (make)",
+			p.info.Name, version, ErrVersion, uint32(b.abi)>>16, uint32(b.abi)&0xffff, ABI())
 	}
 	if b.struct_size != C.sizeof_struct_gic_backend {
 		return fmt.Errorf("%s has struct_size %d, sizeof(struct gic_backend) is %d: rebuild it against this backend.h",

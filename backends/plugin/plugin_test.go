@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -109,11 +110,18 @@ func TestLoadRefuses(t *testing.T) {
 	bad := func(flag string) string {
 		return backendtest.Compile(t, "testdata/mock.c", "-D_GNU_SOURCE", "-Wno-unused-result", "-Wno-unused-function", "-D"+flag)
 	}
+	next := func(structs, tables int) string {
+		var s, t int
+		fmt.Sscanf(plugin.ABI(), "%d.%d", &s, &t)
+		return fmt.Sprintf("%d.%d", s+structs, t+tables)
+	}
 	for _, c := range []struct{ path, want string }{
 		{"no/such.so", "no such file"},
 		{text, "file too short|invalid ELF header"},
 		{bad("BAD_SYMBOL"), "no symbol gic_backend_v1: not a gic backend"},
-		{bad("BAD_ABI"), "mock has ABI version 2, this gic has 1: rebuild"},
+		{bad("BAD_STRUCTS"), fmt.Sprintf("mock 1.2 was built for ABI %s, this gic wants %s: build it again (make)", next(1, 0), plugin.ABI())},
+		{bad("BAD_TABLES"), fmt.Sprintf("mock 1.2 was built for ABI %s, this gic wants %s: build it again (make)", next(0, 1), plugin.ABI())},
+		{bad("BAD_OLD"), "mock 1.2 was built for ABI 0.1, this gic wants " + plugin.ABI()},
 		{bad("BAD_SIZE"), "mock has struct_size"},
 		{bad("BAD_NAME"), "name is empty"},
 		{bad("BAD_FUNCTION"), "mock: function run is NULL"},

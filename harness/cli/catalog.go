@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,8 @@ import (
 type catalog struct {
 	backends []found
 	infos    map[string]*backends.Info
+	// stale are the plugins, among those described, that were built for another version of gic.
+	stale []error
 }
 
 // loadCatalog finds the backends, those of the given plugin files included, and describes those that want says
@@ -45,6 +48,7 @@ func loadCatalog(ctx context.Context, files []string, want func(name string) boo
 	}
 	c.backends = findBackends(paths)
 	infos := make([]*backends.Info, len(c.backends))
+	errs := make([]error, len(c.backends))
 	var wg sync.WaitGroup
 	for i := range c.backends {
 		b := &c.backends[i]
@@ -61,7 +65,7 @@ func loadCatalog(ctx context.Context, files []string, want func(name string) boo
 			if err != nil {
 				b.missing = fmt.Sprintf("%s cannot be loaded: %s", filepath.Base(b.path), oneLine(err))
 			}
-			infos[i] = info
+			infos[i], errs[i] = info, err
 		})
 	}
 	wg.Wait()
@@ -69,8 +73,25 @@ func loadCatalog(ctx context.Context, files []string, want func(name string) boo
 		if info != nil {
 			c.infos[c.backends[i].name] = info
 		}
+		if errors.As(errs[i], new(usageError)) {
+			c.stale = append(c.stale, errs[i])
+		}
 	}
 	return c, ctx.Err()
+}
+
+// fresh refuses a run with plugins of another version: unlike what a machine lacks, `make` mends that.
+func (c *catalog) fresh() error {
+	switch n := len(c.stale); n {
+	case 0:
+		return nil
+	case 1:
+		return c.stale[0]
+	case 2:
+		return usagef("%w; 1 more plugin is as unfit", c.stale[0])
+	default:
+		return usagef("%w; %d more plugins are as unfit", c.stale[0], n-1)
+	}
 }
 
 // planBackends is the catalog as the plan wants it.

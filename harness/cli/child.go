@@ -92,10 +92,15 @@ func ask(ctx context.Context, answer any, stdin any, args ...string) error {
 	return json.Unmarshal(b, answer)
 }
 
-// childError says in one line why a child ended badly: its own last line, or what killed it. A signal in a
+// childError says in one line why a child ended badly: its own last line, as a usage error where the child called it
+// that, or what killed it. A signal in a
 // plugin's code makes the Go runtime print its state; the first line of that names the signal.
 func childError(err error, stderr string) error {
 	if line, ok := strings.CutPrefix(lastLine(stderr), "gic: "); ok {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && exit.ExitCode() == exitUsage {
+			return usageError{errors.New(line)}
+		}
 		return errors.New(line)
 	}
 	for _, line := range strings.Split(stderr, "\n") {
@@ -130,6 +135,9 @@ func (a *app) describe(args []string) error {
 		return usagef("describe takes one argument, the path of a plugin")
 	}
 	p, err := plugin.Load(args[0])
+	if errors.Is(err, plugin.ErrVersion) {
+		return usageError{err}
+	}
 	if err != nil {
 		return err
 	}

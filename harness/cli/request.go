@@ -39,6 +39,9 @@ func (r *runFlags) request(ctx context.Context, world int) (*plan.Plan, *catalog
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := cat.fresh(); err != nil {
+		return nil, nil, err
+	}
 	req := plan.Request{Suite: suite, Seed: r.seed, Ranks: ranks, Repeat: cmp.Or(r.repeat.value, suite.Repeat, defaultRepeat),
 		NIC: nic, Workloads: workloadList(), Backends: cat.planBackends()}
 	req.Device = r.pickDevice(ctx, cat, named, req)

@@ -231,8 +231,12 @@ const struct gic_backend SYMBOL = {
 #else
     .struct_size = sizeof(struct gic_backend),
 #endif
-#ifdef BAD_ABI
+#if defined(BAD_STRUCTS)
+    .abi = GIC_ABI_VERSION + (1u << 16),
+#elif defined(BAD_TABLES)
     .abi = GIC_ABI_VERSION + 1,
+#elif defined(BAD_OLD) /* before the tables had a version */
+    .abi = 1,
 #else
     .abi = GIC_ABI_VERSION,
 #endif
