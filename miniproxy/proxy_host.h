@@ -4,9 +4,10 @@
 // progress words in memory that device threads reach, and the worker threads. Worker w posts to QP w of each
 // peer and to no other, so nothing between workers is shared.
 //
-// A sweep of a worker: poll the CQs and move the rings' completion counters, in ring order; take up to
-// `batch` descriptors from each open ring; ring a QP's doorbell as soon as `batch` WQEs wait for it, and what
-// is left at the end of the sweep. The last WQE of each doorbell is signaled.
+// A sweep of a worker: take up to `batch` descriptors from each open ring; ring a QP's doorbell as soon as
+// `batch` WQEs wait for it, and what is left at the end of the sweep. The last WQE of each doorbell is
+// signaled. Then, if there was nothing to take, and after every 64 descriptors in any case: poll the CQs and
+// move the rings' completion counters, in ring order.
 //
 // A worker trusts no descriptor: an operation, peer, range or size that makes no sense, and a QP in error,
 // end the ring they came from. Its status becomes ERR_IO, what it holds is dropped, its counters go on moving

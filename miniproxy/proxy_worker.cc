@@ -1,5 +1,4 @@
 #include "miniproxy/proxy_worker.h"
-#include "minigda/gda_wqe.cuh"
 
 #include <errno.h>
 #include <string.h>
@@ -21,7 +20,7 @@ void store_to_nic(__be32 *word, __be32 v) { __atomic_store_n(word, v, __ATOMIC_R
 void store_to_nic(uint64_t *word, uint64_t v) { __atomic_store_n(word, v, __ATOMIC_RELEASE); }
 
 constexpr uint64_t BLOCKS_AHEAD = 8;
-constexpr uint32_t PER_LINE = 64 / sizeof(Descriptor), LINES_AHEAD = 2, LINES_AT_ONCE = 4;
+constexpr uint32_t PER_LINE = 64 / sizeof(Descriptor), TAKEN_PER_LOOK = 64, RING_PARTS = 8;
 
 // The builtin, built for any x86-64, asks for the line to read, and the store would ask once more.
 void prefetch_to_store(const void *line) {
@@ -57,12 +56,12 @@ Host::Worker::Worker(const Host &host, uint32_t index)
         const struct gda_qp *qp = &fabric_->qps[peer * fabric_->qps_per_peer + own];
         const size_t first = ((size_t)index * fabric_->nranks * attr_.qps + i) * qp->depth;
         queues_.push_back(
-            Queue{qp, host.values_ ? host.values_ + first : nullptr, 0, 0, 0, nullptr, 0, false, false});
+            Queue{qp, host.values_ ? host.values_ + first : nullptr, 0, 0, 0, 0, nullptr, 0, false, false});
     }
     for (uint32_t r = index; r < attr_.rings; r += attr_.workers)
         rings_.push_back(Ring{r, r / attr_.workers % attr_.qps, host.rings_.slots + ((size_t)r << shift_),
-                              host.rings_.progress + r, host.rings_.open + r, 0, 0, false,
-                              std::vector<Pending>((size_t)1 << shift_)});
+                              ((uint64_t)1 << shift_) - 1, host.rings_.progress + r, host.rings_.open + r, 0,
+                              0, 0, 0, 0, false, std::vector<Span>((size_t)1 << shift_)});
 }
 
 int Host::Worker::start() {
@@ -117,23 +116,32 @@ void Host::Worker::run() {
 }
 
 size_t Host::Worker::step() {
-    size_t seen = retire(), taken = 0;
-    for (size_t i = 0; i < rings_.size(); i++) {
-        Ring &r = rings_[(first_ + i) % rings_.size()], &next = rings_[(first_ + i + 1) % rings_.size()];
+    const uint32_t rings = (uint32_t)rings_.size();
+    size_t taken = 0;
+    for (uint32_t i = 0, at = first_; i < rings; i++) {
+        Ring &r = rings_[at];
+        at = at + 1 == rings ? 0 : at + 1;
+        const Ring &next = rings_[at];
         // A device wrote them, so they are in nobody's cache: they come while this ring is served.
-        for (uint32_t line = 0; line < LINES_AT_ONCE && line * PER_LINE < attr_.batch; line++)
-            __builtin_prefetch(&next.slots[(next.consumed + line * PER_LINE) & (next.pending.size() - 1)]);
+        const uint64_t soon = next.consumed + (rings == 1 ? attr_.batch : 0);
+        for (uint32_t n = 0; n < attr_.batch; n += PER_LINE)
+            __builtin_prefetch(&next.slots[(soon + n) & next.mask]);
         if (gic::load_relaxed(r.open))
             taken += take_from(r);
     }
-    if (!rings_.empty())
-        first_ = (first_ + 1) % (uint32_t)rings_.size();
+    if (rings)
+        first_ = first_ + 1 == rings ? 0 : first_ + 1;
     if (taken) {
         for (Queue &q : queues_)
             announce(q);
         bump(descriptors_, taken);
     }
-    return seen + taken;
+    // While there is work the CQs can wait: each look at a CQE that has come is a line from another processor.
+    unlooked_ += taken;
+    if (taken && unlooked_ < TAKEN_PER_LOOK)
+        return taken;
+    unlooked_ = 0;
+    return retire() + taken;
 }
 
 // Poll the CQs, then publish what that completes.
@@ -143,7 +151,7 @@ size_t Host::Worker::retire() {
         if (q.done_idx != q.prod_idx)
             seen += poll(q);
     for (Ring &r : rings_)
-        if (r.completed != r.consumed)
+        if (r.first != r.next || r.failed)
             complete(r);
     return seen;
 }
@@ -178,18 +186,22 @@ size_t Host::Worker::poll(Queue &q) {
 }
 
 void Host::Worker::complete(Ring &r) {
-    uint64_t mask = r.pending.size() - 1, at = r.completed;
-    while (at != r.consumed && !r.failed) {
-        const Pending &p = r.pending[at & mask];
-        if (p.queue->done_idx >= p.end)
-            at++;
-        else if (p.queue->failed)
+    uint64_t at = r.completed;
+    while (r.first != r.next && !r.failed) {
+        const Span &s = r.spans[r.first & r.mask];
+        if (s.queue->done_idx >= s.end) {
+            at = s.upto;
+            r.first++;
+        } else if (s.queue->failed) {
             give_up(r, "");
-        else
+        } else {
             break;
+        }
     }
-    if (r.failed)
+    if (r.failed) {
         at = r.consumed;
+        r.first = r.next;
+    }
     if (at != r.completed)
         gic::store_release(&r.progress->completed, r.completed = at);
 }
@@ -204,29 +216,97 @@ void Host::Worker::give_up(Ring &r, const std::string &why) {
 
 // Up to a batch from one ring.
 size_t Host::Worker::take_from(Ring &r) {
-    uint64_t before = r.consumed;
-    for (uint32_t n = 0; n < attr_.batch; n++) {
-        if (take_one(r) == 0)
+    const uint64_t before = r.consumed;
+    uint32_t n = 0;
+    while (n < attr_.batch) {
+        n += take_words(r, attr_.batch - n);
+        if (n == attr_.batch || take_one(r) == 0)
             break;
-        // After a whole line the next ones have been written too, most likely.
-        if (n % PER_LINE == PER_LINE - 1)
-            for (uint32_t line = 1; line <= LINES_AHEAD; line++)
-                __builtin_prefetch(&r.slots[(r.consumed + line * PER_LINE) & (r.pending.size() - 1)]);
+        n++;
     }
-    if (r.consumed == before)
-        return 0;
-    gic::store_release(&r.progress->consumed, r.consumed);
+    // A producer that waits for room reads the line that this store takes away from it, or from its device.
+    if (r.consumed != r.told && (n < attr_.batch || r.consumed - r.told > r.mask / RING_PARTS))
+        gic::store_release(&r.progress->consumed, r.told = r.consumed);
     if (r.failed)
         complete(r);
     return r.consumed - before;
 }
 
+// The ring's descriptors below `upto` need what has been posted to `q`.
+void Host::Worker::note(Ring &r, Queue &q, uint64_t upto) {
+    Span *last = &r.spans[(r.next - 1) & r.mask];
+    if (r.first == r.next || last->queue != &q || last->end <= q.rung_idx)
+        last = &r.spans[r.next++ & r.mask];
+    *last = Span{&q, q.prod_idx, upto};
+}
+
+gda_place Host::Worker::place(const Queue &q, uint32_t peer) const {
+    const struct gda_peer &to = fabric_->peers[peer];
+    return {q.qp->sq, q.qp->depth - 1, mlx5_ctrl_word1(q.qp->qpn, 0), mlx5_be32(to.rkey), to.window};
+}
+
+// The puts of one word that travel in their WQE, at the front of the ring: what take_one() makes of them, with all that
+// does not change from one to the next kept in registers. Stops at whatever else there is, for take_one() to look at.
+uint32_t Host::Worker::take_words(Ring &r, uint32_t most) {
+    constexpr uint32_t word = sizeof(uint64_t);
+    // All of a descriptor but phase, peer and offsets.
+    const Descriptor fixed = pack(Fields{Op::put, MAX_PEERS - 1, MAX_OFFSET - 1, MAX_OFFSET - 1, word, 0});
+    const uint64_t peers = (uint64_t)(MAX_PEERS - 1) << PEER_SHIFT,
+                   offsets = (MAX_OFFSET - 1) << OFFSET_SHIFT, window = fabric_->window_bytes;
+    if (attr_.inline_max < word || put_max_ < word || window < word || r.failed)
+        return 0;
+    const uint8_t *const mine = fabric_->window;
+    const uint64_t from = r.consumed, limit = window - word;
+    uint64_t at = from, room = 0;
+    uint32_t peer = UINT32_MAX;
+    Queue *q = nullptr;
+    gda_place to{};
+    for (; at - from < most; at++) {
+        Descriptor d;
+        if (!take(&r.slots[at & r.mask], phase_of(at, shift_), &d))
+            break;
+        const uint32_t whom = (uint32_t)(d.head >> PEER_SHIFT) & (MAX_PEERS - 1);
+        const uint64_t dst = d.head >> OFFSET_SHIFT, src = d.tail >> OFFSET_SHIFT;
+        if ((((d.head | peers | offsets | 1) ^ (fixed.head | 1)) |
+             ((d.tail | offsets | 1) ^ (fixed.tail | 1))) != 0 ||
+            dst > limit || src > limit)
+            break;
+        if (whom != peer) {
+            if (whom >= fabric_->nranks)
+                break;
+            if (q && at != r.consumed) {
+                note(r, *q, at);
+                r.consumed = at;
+            }
+            q = &queues_[whom * attr_.qps + r.queue];
+            if (q->failed || q->fence || r.next - r.first + 2 > r.mask)
+                break;
+            peer = whom;
+            to = place(*q, peer);
+            room = q->qp->depth - (q->prod_idx - q->done_idx);
+        }
+        if (room-- == 0)
+            break;
+        uint64_t value;
+        memcpy(&value, mine + src, word);
+        gda_write_value(to, (uint32_t)q->prod_idx, 0, dst, value, word);
+        posted(*q, 1);
+        if (q->unrung == attr_.batch) {
+            note(r, *q, r.consumed = at + 1);
+            announce(*q);
+        }
+    }
+    if (q && at != r.consumed)
+        note(r, *q, r.consumed = at);
+    return (uint32_t)(at - from);
+}
+
 // One operation. Returns the slots it took; 0 when there is none, or no room for it yet.
 uint32_t Host::Worker::take_one(Ring &r) {
-    uint64_t mask = r.pending.size() - 1, at = r.consumed;
+    uint64_t at = r.consumed;
     Descriptor d, d2;
     uint32_t slots = 1;
-    if (at - r.completed + 2 > r.pending.size() || !take(&r.slots[at & mask], phase_of(at, shift_), &d))
+    if (r.next - r.first + 2 > r.mask || !take(&r.slots[at & r.mask], phase_of(at, shift_), &d))
         return 0;
     Fields f = unpack(d), operand{};
     if (r.failed) {
@@ -234,7 +314,7 @@ uint32_t Host::Worker::take_one(Ring &r) {
         return 1;
     }
     if (f.op == Op::fetch_add) {
-        if (!take(&r.slots[(at + 1) & mask], phase_of(at + 1, shift_), &d2))
+        if (!take(&r.slots[(at + 1) & r.mask], phase_of(at + 1, shift_), &d2))
             return 0;
         operand = unpack(d2);
         slots = 2;
@@ -254,9 +334,7 @@ uint32_t Host::Worker::take_one(Ring &r) {
         q.fence = true;
     else if (!build(q, f, slots == 2 ? operand.value : f.value))
         return 0;
-    for (uint32_t i = 0; i < slots; i++)
-        r.pending[(at + i) & mask] = Pending{&q, q.prod_idx};
-    r.consumed += slots;
+    note(r, q, r.consumed += slots);
     if (q.unrung == attr_.batch)
         announce(q);
     return slots;
@@ -328,9 +406,7 @@ bool Host::Worker::build(Queue &q, const Fields &f, uint64_t immediate) {
         announce(q);
         return false;
     }
-    const struct gda_peer &peer = fabric_->peers[f.peer];
-    const gda_place to = {q.qp->sq, q.qp->depth - 1, mlx5_ctrl_word1(q.qp->qpn, 0), mlx5_be32(peer.rkey),
-                          peer.window};
+    const gda_place to = place(q, f.peer);
     const uint32_t at = (uint32_t)q.prod_idx;
     const uint64_t theirs = f.op == Op::get ? f.src : f.dst;
     const uint32_t flags = gda_flags(q.fence ? MLX5_CTRL_FENCE : 0);
@@ -355,14 +431,18 @@ bool Host::Worker::build(Queue &q, const Fields &f, uint64_t immediate) {
         gda_write_pointer(to, at, flags, get ? MLX5_OP_RDMA_READ : MLX5_OP_RDMA_WRITE, theirs, f.bytes,
                           fabric_->window_key, (uintptr_t)(fabric_->window + (get ? f.dst : f.src)));
     }
-    // The NIC has read the block this one's store takes from it; ask for that a few WQEs before.
-    prefetch_to_store(block(q, end + BLOCKS_AHEAD));
-    q.last = (struct mlx5_ctrl_seg *)block(q, at);
+    posted(q, (uint32_t)(end - q.prod_idx));
     q.fence = false;
-    q.prod_idx = end;
-    q.unrung++;
-    bump(wqes_, 1);
     return true;
+}
+
+// A WQE of so many blocks has been written at prod_idx.
+void Host::Worker::posted(Queue &q, uint32_t blocks) {
+    q.last = (struct mlx5_ctrl_seg *)block(q, q.prod_idx);
+    q.prod_idx += blocks;
+    q.unrung++;
+    // The NIC has read the block that a store takes from it; ask for that a few WQEs before.
+    prefetch_to_store(block(q, q.prod_idx + BLOCKS_AHEAD));
 }
 
 // Ring for all that waits. The last WQE brings a CQE that retires the ones before.
@@ -370,10 +450,12 @@ void Host::Worker::announce(Queue &q) {
     if (q.unrung == 0)
         return;
     q.last->fm_ce_se |= MLX5_CTRL_CQ_UPDATE;
+    bump(wqes_, q.unrung);
+    bump(doorbells_, 1);
     store_to_nic(&q.qp->dbr->snd, mlx5_dbr_value(q.prod_idx));
     store_to_nic(q.qp->bell, mlx5_doorbell_value(q.prod_idx, q.qp->qpn));
+    q.rung_idx = q.prod_idx;
     q.unrung = 0;
-    bump(doorbells_, 1);
 }
 
 } // namespace proxy

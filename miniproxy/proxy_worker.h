@@ -2,6 +2,7 @@
 #ifndef MINIPROXY_PROXY_WORKER_H
 #define MINIPROXY_PROXY_WORKER_H
 
+#include "minigda/gda_wqe.cuh"
 #include "miniproxy/proxy_host.h"
 
 #include <atomic>
@@ -38,26 +39,31 @@ class Host::Worker {
         uint64_t *values;           // by block of the send queue, or nullptr
         uint64_t prod_idx;          // last posted block + 1
         uint64_t done_idx;          // blocks below are complete
+        uint64_t rung_idx;          // blocks below have been announced
         uint64_t cons_idx;          // next CQE
         struct mlx5_ctrl_seg *last; // of the last WQE posted
         uint32_t unrung;            // WQEs posted since the last doorbell
         bool fence;                 // the next WQE waits for the answers to those before
         bool failed;
     };
-    // A descriptor taken from a ring: complete when its queue has done all blocks below `end`.
-    struct Pending {
+    // Descriptors taken from a ring, in a row: those below `upto` are complete when their queue has done all blocks
+    // below `end`. What one doorbell announced is completed by one CQE, so a span never reaches over a doorbell.
+    struct Span {
         Queue *queue;
-        uint64_t end;
+        uint64_t end, upto;
     };
     struct Ring {
         uint32_t index;
         uint32_t queue; // which of this worker's queues at every peer takes what comes from it
         Descriptor *slots;
+        uint64_t mask;
         Progress *progress;
         const uint8_t *open;
-        uint64_t consumed, completed; // as published
+        uint64_t consumed, completed;
+        uint64_t told;        // `consumed` as the producers see it
+        uint64_t first, next; // spans [first, next) wait for their CQE
         bool failed;
-        std::vector<Pending> pending; // by slot
+        std::vector<Span> spans; // as many as slots, so a power of two
     };
 
     void run();
@@ -65,10 +71,14 @@ class Host::Worker {
     size_t poll(Queue &q);
     void complete(Ring &r);
     size_t take_from(Ring &r);
+    uint32_t take_words(Ring &r, uint32_t most);
     uint32_t take_one(Ring &r);
+    void note(Ring &r, Queue &q, uint64_t upto);
+    gda_place place(const Queue &q, uint32_t peer) const;
     bool plain_put(const Fields &f) const;
     std::string check(const Fields &f, const Fields *operand) const;
     bool build(Queue &q, const Fields &f, uint64_t immediate);
+    void posted(Queue &q, uint32_t blocks);
     void announce(Queue &q);
     void give_up(Ring &r, const std::string &why);
     uint8_t *block(const Queue &q, uint64_t index) const {
@@ -84,7 +94,8 @@ class Host::Worker {
     const uint32_t shift_;
     std::vector<Queue> queues_; // [peer * attr_.qps + i]
     std::vector<Ring> rings_;
-    uint32_t first_ = 0; // ring a sweep starts with
+    uint32_t first_ = 0;  // ring a sweep starts with
+    size_t unlooked_ = 0; // descriptors taken since the CQs were looked at
     std::atomic<uint64_t> descriptors_{0}, wqes_{0}, doorbells_{0};
     std::atomic<bool> quit_{false};
     std::thread thread_;
