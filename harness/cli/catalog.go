@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,11 +24,16 @@ type catalog struct {
 	stale []error
 }
 
-// loadCatalog finds the backends, those of the given plugin files included, and describes those that want says
-// yes to. A file that cannot be described is a usage error; a built-in backend that cannot is missing here.
-func loadCatalog(ctx context.Context, files []string, want func(name string) bool) (*catalog, error) {
-	c := &catalog{infos: map[string]*backends.Info{}}
-	paths := map[string]string{}
+// plugins are the backends of --backend-path, described.
+type plugins struct {
+	names []string // in the order given
+	paths map[string]string
+	infos map[string]*backends.Info
+}
+
+// describePlugins reads the files of --backend-path. One that cannot be described is a usage error.
+func describePlugins(ctx context.Context, files []string) (*plugins, error) {
+	p := &plugins{paths: map[string]string{}, infos: map[string]*backends.Info{}}
 	for _, file := range files {
 		abs, err := filepath.Abs(file)
 		if err != nil {
@@ -40,13 +46,20 @@ func loadCatalog(ctx context.Context, files []string, want func(name string) boo
 		if err != nil {
 			return nil, usagef("--backend-path %s: %w", file, err)
 		}
-		if other, ok := paths[info.Name]; ok {
+		if other, ok := p.paths[info.Name]; ok {
 			return nil, usagef("--backend-path %s: backend %s is given twice, also by %s", file, info.Name, other)
 		}
-		paths[info.Name] = abs
-		c.infos[info.Name] = info
+		p.names = append(p.names, info.Name)
+		p.paths[info.Name] = abs
+		p.infos[info.Name] = info
 	}
-	c.backends = findBackends(paths)
+	return p, nil
+}
+
+// loadCatalog finds the backends, those of the given plugins included, and describes those that want says yes to. A
+// built-in backend that cannot be described is missing here.
+func loadCatalog(ctx context.Context, given *plugins, want func(name string) bool) (*catalog, error) {
+	c := &catalog{infos: maps.Clone(given.infos), backends: findBackends(given.paths)}
 	infos := make([]*backends.Info, len(c.backends))
 	errs := make([]error, len(c.backends))
 	var wg sync.WaitGroup

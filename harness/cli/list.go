@@ -166,7 +166,11 @@ func describeWorkload(w workloads.Workload) workloadEntry {
 
 // describeBackends describes every backend and asks whether it can run here with its defaults.
 func describeBackends(ctx context.Context, files []string) ([]backendEntry, error) {
-	cat, err := loadCatalog(ctx, files, func(string) bool { return true })
+	given, err := describePlugins(ctx, files)
+	if err != nil {
+		return nil, err
+	}
+	cat, err := loadCatalog(ctx, given, func(string) bool { return true })
 	if err != nil {
 		return nil, err
 	}

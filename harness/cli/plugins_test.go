@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +25,7 @@ import (
 func fullCatalog(t *testing.T) *catalog {
 	t.Helper()
 	withPlugins(t)
-	cat, err := loadCatalog(context.Background(), nil, func(string) bool { return true })
+	cat, err := loadCatalog(context.Background(), &plugins{infos: map[string]*backends.Info{}}, func(string) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,6 +255,52 @@ func TestPluginThatCrashes(t *testing.T) {
 	status, stdout, stderr := gic(t, "run", "--workload", "op", "--backend-path", so, "--backend", "bad")
 	if status != exitUsage || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, so) || !strings.Contains(stderr, "its process died: SIGSEGV") {
 		t.Errorf("status %d, stdout %q, stderr %q", status, stdout, stderr)
+	}
+}
+
+// --backend-path alone puts a backend beside whatever runs; --backend picks, and leaves none out without a word.
+func TestBackendsOfASuite(t *testing.T) {
+	dir := t.TempDir()
+	so, suite := filepath.Join(dir, "libmock.so"), filepath.Join(dir, "s.yaml")
+	compileMock(t, so)
+	text := "blocks:\n  - workload: op\n    backends: [fake]\n  - workload: rate\n    backends: [fake, minigda]\n"
+	if err := os.WriteFile(suite, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(pluginPathEnv, "")
+	for _, tt := range []struct{ args, rows string }{
+		{"", "op fake, rate fake, rate minigda"},
+		{"--backend-path " + so, "op fake, op mock, rate fake, rate minigda, rate mock"},
+		{"--backend-path " + so + " --backend mock", "op mock, rate mock"},
+		{"--backend-path " + so + " --backend mock --backend minigda", "op mock, rate minigda, rate mock"},
+		{"--backend minigda", "rate minigda"},
+		{"--backend minigda --workload rate", "rate minigda"},
+		{"--backend rawstore", "op rawstore, rate rawstore"},
+	} {
+		status, stdout, stderr := gic(t, append([]string{"run", "--dry-run", "--nic", "none", "--suite", suite}, strings.Fields(tt.args)...)...)
+		rows := map[string]bool{}
+		for line := range strings.Lines(stdout) {
+			if f := strings.Fields(line); len(f) > 2 && (f[0] == "op" || f[0] == "rate") {
+				rows[f[0]+" "+f[1]] = true
+			}
+		}
+		if got := strings.Join(slices.Sorted(maps.Keys(rows)), ", "); status != exitOK || got != tt.rows {
+			t.Errorf("%s: status %d, %s, want %s; stderr %q", tt.args, status, got, tt.rows, stderr)
+		}
+	}
+	for _, tt := range []struct{ args, want string }{
+		{"--suite " + suite + " --backend minigda --workload op", "suite " + suite + " has backend minigda with workload rate only, not with op"},
+		{"--suite " + suite + " --backend fake --backend-path " + so, "--backend-path " + so + ": nothing asks for its backend; add --backend mock, or leave out every --backend"},
+	} {
+		status, stdout, stderr := gic(t, append([]string{"run", "--dry-run", "--nic", "none"}, strings.Fields(tt.args)...)...)
+		if status != exitUsage || stdout != "" || stderr != "gic: "+tt.want+"\n" {
+			t.Errorf("%s: status %d, stdout %q, stderr %q, want %s", tt.args, status, stdout, stderr, tt.want)
+		}
+	}
+	// Without a suite it joins the backends that run anyway.
+	status, stdout, stderr := gic(t, "run", "--dry-run", "--nic", "none", "--workload", "op", "--backend-path", so)
+	if status != exitOK || !strings.Contains(stdout, " mock ") || !strings.Contains(stdout, " rawstore ") {
+		t.Errorf("status %d, stderr %q:\n%s", status, stderr, stdout)
 	}
 }
 

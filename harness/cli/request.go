@@ -20,7 +20,11 @@ const (
 
 // request makes the plan that the flags ask for. world is the world size of a launcher, 0 without one.
 func (r *runFlags) request(ctx context.Context, world int) (*plan.Plan, *catalog, error) {
-	suite, err := r.blocks()
+	given, err := describePlugins(ctx, r.backendPaths)
+	if err != nil {
+		return nil, nil, err
+	}
+	suite, err := r.blocks(given.names)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -35,7 +39,7 @@ func (r *runFlags) request(ctx context.Context, world int) (*plan.Plan, *catalog
 			named[s.Name] = true
 		}
 	}
-	cat, err := loadCatalog(ctx, r.backendPaths, func(name string) bool { return named[name] })
+	cat, err := loadCatalog(ctx, given, func(name string) bool { return named[name] })
 	if err != nil {
 		return nil, nil, err
 	}
@@ -66,8 +70,9 @@ func (r *runFlags) request(ctx context.Context, world int) (*plan.Plan, *catalog
 }
 
 // blocks gives the suite that is asked for: a named one narrowed to what the flags say, or the workloads of the
-// command line on the backends of the command line.
-func (r *runFlags) blocks() (*plan.Suite, error) {
+// command line on the backends of the command line. loaded are the backends of --backend-path: without any --backend
+// they stand beside what runs anyway.
+func (r *runFlags) blocks(loaded []string) (*plan.Suite, error) {
 	works, err := specs("workload", r.workloads)
 	if err != nil {
 		return nil, err
@@ -76,11 +81,25 @@ func (r *runFlags) blocks() (*plan.Suite, error) {
 	if err != nil {
 		return nil, err
 	}
+	var join []plan.Spec
+	for i, name := range loaded {
+		switch asked := slices.ContainsFunc(backs, func(s plan.Spec) bool { return s.Name == name }); {
+		case len(backs) == 0:
+			join = append(join, plan.Spec{Name: name})
+		case !asked:
+			return nil, usagef("--backend-path %s: nothing asks for its backend; add --backend %s, or leave out every --backend", r.backendPaths[i], name)
+		}
+	}
 	if r.suite == "" && len(works) > 0 {
 		if len(backs) == 0 {
 			for _, b := range builtins {
 				if !b.hidden {
 					backs = append(backs, plan.Spec{Name: b.name})
+				}
+			}
+			for _, s := range join {
+				if !slices.ContainsFunc(backs, func(b plan.Spec) bool { return b.Name == s.Name }) {
+					backs = append(backs, s)
 				}
 			}
 		}
@@ -98,7 +117,7 @@ func (r *runFlags) blocks() (*plan.Suite, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s, err = s.Narrow(works, backs); err != nil {
+	if s, err = s.Narrow(works, backs, join); err != nil {
 		return nil, usageError{err}
 	}
 	return s, nil

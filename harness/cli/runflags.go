@@ -34,8 +34,8 @@ func newRunFlags() *runFlags {
 	g := r.group("What is measured")
 	g.StringVar(&r.suite, "suite", "", "suite by `NAME` or YAML file; default quick, unless --workload is given")
 	g.Var(&r.workloads, "workload", "workload and axes, 'W:axis=v|v,axis=v'; may be repeated. With --suite: only this workload of the suite, with these axes instead of its own")
-	g.Var(&r.backends, "backend", "backend and keys, 'B:key=v|v,key=v'; may be repeated. With a suite: only this backend, with these keys instead of the suite's")
-	g.Var(&r.backendPaths, "backend-path", "load one more backend from the shared object `FILE`; may be repeated")
+	g.Var(&r.backends, "backend", "backend and keys, 'B:key=v|v,key=v'; may be repeated. With a suite: only the rows of these backends, with these keys instead of the suite's; one that the suite has nowhere joins every block")
+	g.Var(&r.backendPaths, "backend-path", "load one more backend from the shared object `FILE`; may be repeated. It joins every block, unless --backend says what runs")
 	g.Uint64Var(&r.seed, "seed", 1, "decides payload, routing and every shuffled order, an integer `N`; default 1")
 
 	g = r.group("How often and where")

@@ -157,21 +157,23 @@ func TestTablesHaveAVersion(t *testing.T) {
 	}
 }
 
-// A plugin in build/ that is older or newer than gic ends a run before it starts; what only looks says it and goes on.
-func TestPluginOfAnotherVersion(t *testing.T) {
+// compileMock builds the mock backend of package plugin.
+func compileMock(t *testing.T, so string, flags ...string) {
+	t.Helper()
 	cc, err := exec.LookPath("cc")
 	needs(t, "a C compiler", err)
-	mock, err := filepath.Abs("../../backends/plugin/testdata/mock.c")
-	if err != nil {
-		t.Fatal(err)
+	args := append([]string{"-D_GNU_SOURCE", "-w", "-shared", "-fPIC", "-I../..", "-o", so, "../../backends/plugin/testdata/mock.c"}, flags...)
+	if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
+}
+
+// A plugin in build/ that is older or newer than gic ends a run before it starts; what only looks says it and goes on.
+func TestPluginOfAnotherVersion(t *testing.T) {
 	dir := t.TempDir()
 	compile := func(name, what string) string {
 		so := filepath.Join(dir, "lib"+name+".so")
-		args := []string{"-D_GNU_SOURCE", "-w", "-shared", "-fPIC", "-I../../backends/abi", "-I../..", "-D" + what, "-o", so, mock}
-		if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		compileMock(t, so, "-D"+what)
 		return so
 	}
 	old := compile("minigda", "BAD_OLD")

@@ -128,35 +128,76 @@ func yamlMessage(err error) string {
 }
 
 // Narrow keeps of a suite what the command line names. A workload spec keeps the blocks of that workload and
-// replaces the axes it gives; a backend spec keeps that backend and replaces the keys it gives, and joins every
-// block when the suite does not have it. An empty list keeps everything.
-func (s *Suite) Narrow(works, backs []Spec) (*Suite, error) {
-	out := *s
-	out.Blocks = nil
+// replaces the axes it gives. A backend spec keeps that backend's rows, where the suite has them, and replaces the keys
+// it gives; a backend that the suite has in no block at all joins every block. So each spec adds the same rows whatever
+// stands beside it, and a block that is left without any falls out. An empty list keeps everything. join are backends
+// that come to whatever is kept, unless the suite has them.
+func (s *Suite) Narrow(works, backs, join []Spec) (*Suite, error) {
 	for _, w := range works {
 		if !slices.ContainsFunc(s.Blocks, func(b Block) bool { return b.Workload.Name == w.Name }) {
 			return nil, UnknownName("workload", w.Name, s.workloadNames(), " in suite "+s.Name)
 		}
 	}
+	joins := func(o Spec) bool { return len(s.workloadsOf(o.Name)) == 0 }
+	out := *s
+	out.Blocks = nil
 	for _, b := range s.Blocks {
 		variants := []Spec{b.Workload}
 		if len(works) > 0 {
 			variants = overlays([]Spec{b.Workload}, works)
 		}
-		list := b.Backends
+		list := slices.Clone(b.Backends)
 		if len(backs) > 0 {
 			list = overlays(b.Backends, backs)
-			for _, spec := range backs {
-				if !slices.ContainsFunc(b.Backends, func(o Spec) bool { return o.Name == spec.Name }) {
-					list = append(list, spec)
-				}
+		}
+		for _, spec := range slices.Concat(backs, join) {
+			if joins(spec) {
+				list = append(list, spec)
 			}
+		}
+		if len(list) == 0 {
+			continue
 		}
 		for _, v := range variants {
 			out.Blocks = append(out.Blocks, Block{v, list})
 		}
 	}
+	// Each spec must have brought a row: the rest of what was asked for would hide that it is missing.
+	for _, o := range backs {
+		if len(out.workloadsOf(o.Name)) == 0 {
+			return nil, fmt.Errorf("suite %s has backend %s with workload %s only, not with %s",
+				s.Name, o.Name, strings.Join(s.workloadsOf(o.Name), ", "), specNames(works))
+		}
+	}
+	for _, w := range works {
+		if !slices.Contains(out.workloadNames(), w.Name) {
+			return nil, fmt.Errorf("suite %s has workload %s on other backends only, not on %s", s.Name, w.Name, specNames(backs))
+		}
+	}
 	return &out, nil
+}
+
+// specNames lists each name once.
+func specNames(specs []Spec) string {
+	var names []string
+	for _, s := range specs {
+		if !slices.Contains(names, s.Name) {
+			names = append(names, s.Name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// workloadsOf names the workloads that a backend has a row of.
+func (s *Suite) workloadsOf(backend string) []string {
+	var names []string
+	for _, b := range s.Blocks {
+		has := slices.ContainsFunc(b.Backends, func(o Spec) bool { return o.Name == backend })
+		if has && !slices.Contains(names, b.Workload.Name) {
+			names = append(names, b.Workload.Name)
+		}
+	}
+	return names
 }
 
 func (s *Suite) workloadNames() []string {

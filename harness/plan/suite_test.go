@@ -102,21 +102,29 @@ func TestNarrow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const op, rate = "op:op=put,size=8|64 <- ", "rate <- "
 	tests := []struct {
 		name         string
 		works, backs []string
+		join         string
 		want         []string // "workload <- backend backend"
 	}{
-		{"all", nil, nil, []string{"op:op=put,size=8|64 <- minigda miniproxy:handoff=tuned nvshmem", "rate <- minigda:qps=1|2|4 nvshmem"}},
-		{"one workload", []string{"rate"}, nil, []string{"rate <- minigda:qps=1|2|4 nvshmem"}},
-		{"its axes", []string{"op:size=4K"}, nil, []string{"op:op=put,size=4K <- minigda miniproxy:handoff=tuned nvshmem"}},
-		{"one backend", nil, []string{"minigda"}, []string{"op:op=put,size=8|64 <- minigda", "rate <- minigda:qps=1|2|4"}},
-		{"its keys", nil, []string{"minigda:qps=9"}, []string{"op:op=put,size=8|64 <- minigda:qps=9", "rate <- minigda:qps=9"}},
-		{"a new backend", []string{"rate"}, []string{"mine:a=1"}, []string{"rate <- mine:a=1"}},
-		{"twice", []string{"rate"}, []string{"minigda:qps=9", "minigda:batch=2"}, []string{"rate <- minigda:qps=9 minigda:qps=1|2|4,batch=2"}},
+		{"all", nil, nil, "", []string{"op:op=put,size=8|64 <- minigda miniproxy:handoff=tuned nvshmem", "rate <- minigda:qps=1|2|4 nvshmem"}},
+		{"one workload", []string{"rate"}, nil, "", []string{"rate <- minigda:qps=1|2|4 nvshmem"}},
+		{"its axes", []string{"op:size=4K"}, nil, "", []string{"op:op=put,size=4K <- minigda miniproxy:handoff=tuned nvshmem"}},
+		{"one backend", nil, []string{"minigda"}, "", []string{"op:op=put,size=8|64 <- minigda", "rate <- minigda:qps=1|2|4"}},
+		{"its keys", nil, []string{"minigda:qps=9"}, "", []string{"op:op=put,size=8|64 <- minigda:qps=9", "rate <- minigda:qps=9"}},
+		{"a new backend", []string{"rate"}, []string{"mine:a=1"}, "", []string{"rate <- mine:a=1"}},
+		{"a new backend in every block", nil, []string{"mine"}, "", []string{op + "mine", rate + "mine"}},
+		{"one of a single block", nil, []string{"miniproxy"}, "", []string{op + "miniproxy:handoff=tuned"}},
+		{"each where the suite has it", nil, []string{"miniproxy", "nvshmem"}, "", []string{op + "miniproxy:handoff=tuned nvshmem", rate + "nvshmem"}},
+		{"and a new one everywhere", nil, []string{"miniproxy", "mine"}, "", []string{op + "miniproxy:handoff=tuned mine", rate + "mine"}},
+		{"beside all", nil, nil, "mine", []string{op + "minigda miniproxy:handoff=tuned nvshmem mine", rate + "minigda:qps=1|2|4 nvshmem mine"}},
+		{"one that is there already", nil, nil, "miniproxy", []string{op + "minigda miniproxy:handoff=tuned nvshmem", rate + "minigda:qps=1|2|4 nvshmem"}},
+		{"twice", []string{"rate"}, []string{"minigda:qps=9", "minigda:batch=2"}, "", []string{"rate <- minigda:qps=9 minigda:qps=1|2|4,batch=2"}},
 	}
 	for _, tt := range tests {
-		n, err := s.Narrow(mustSpecs(t, tt.works...), mustSpecs(t, tt.backs...))
+		n, err := s.Narrow(mustSpecs(t, tt.works...), mustSpecs(t, tt.backs...), mustSpecs(t, strings.Fields(tt.join)...))
 		if err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
@@ -133,7 +141,17 @@ func TestNarrow(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", tt.name, d)
 		}
 	}
-	if _, err := s.Narrow(mustSpecs(t, "moe"), nil); err == nil || !strings.Contains(err.Error(), `unknown workload "moe" in suite s; known: op, rate`) {
-		t.Errorf("a workload the suite does not have: %v", err)
+	for _, tt := range []struct {
+		works, backs []string
+		want         string
+	}{
+		{[]string{"moe"}, nil, `unknown workload "moe" in suite s; known: op, rate`},
+		{[]string{"rate"}, []string{"miniproxy"}, "suite s has backend miniproxy with workload op only, not with rate"},
+		{[]string{"rate"}, []string{"miniproxy", "minigda"}, "suite s has backend miniproxy with workload op only, not with rate"},
+		{[]string{"op", "rate"}, []string{"miniproxy"}, "suite s has workload rate on other backends only, not on miniproxy"},
+	} {
+		if _, err := s.Narrow(mustSpecs(t, tt.works...), mustSpecs(t, tt.backs...), nil); err == nil || err.Error() != tt.want {
+			t.Errorf("%v on %v: %v, want %s", tt.works, tt.backs, err, tt.want)
+		}
 	}
 }
