@@ -5,7 +5,6 @@ package op
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 
@@ -38,7 +37,7 @@ issue: a round is ` + "`posts`" + ` back-to-back operations, timed from before t
 put_completion (put, put_signal): per operation, from before the put until flush to rank 1 returns. completion (read, atomic): per operation, get and flush, or a fetch-and-add until its old value is here.
 rtt (put, put_signal): per operation, from before rank 0's message until rank 0 sees rank 1's answer of the same size, each stack with its own notification (put: notify; put_signal: a put with a signal behind it). one_way is rtt / 2, never a time across two clocks. Every 64 echoes both ranks flush, after the sample, so that no ring fills.
 All samples are taken by clock64 on the posting thread and converted with the tick rate that the loop itself measures against globaltimer. Warm-up operations come first in the same loop and are dropped.
-Timer check: in a second echo loop rank 1 delays its answers by 0 and by 50 us in turn, each time longer by a part of 16 us that goes through that range evenly and is subtracted from the sample: a round trip ends with a poll, and a delay that is always the same moves where between two polls it falls. The two medians must differ by 49.6 to 50.3 us, give or take twice the standard error of their difference as the undelayed samples have it (fact timer_check_tolerance); otherwise, or when that is above 0.5 us, the row carries the warning timer_check.`
+Timer check: in a second echo loop rank 1 delays one of every two answers by 50 us and the other not (which of the two follows the Golay-Rudin-Shapiro sequence, so that what a stack does at every so many-th message falls to both alike), both longer by a part of 16 us that goes through that range evenly and is subtracted from the sample: a round trip ends with a poll, and a delay that is always the same moves where between two polls it falls. The delayed round trips must be longer by 49.6 to 50.3 us, as the median of all differences of a delayed and an undelayed one (Hodges and Lehmann's shift), give or take what that of as many undelayed ones among themselves may be off by chance (three standard errors; fact timer_check_tolerance); otherwise, or when that is above 0.5 us, the row carries the warning timer_check.`
 }
 
 var names = []string{"put", "put_signal", "atomic", "read"}
@@ -53,13 +52,6 @@ const (
 const (
 	warmRounds = 2
 	barriers   = 2 // of all ranks in one run of the kernel
-	// The timer check: see Method.
-	checkDelay  = 50e-6
-	checkLow    = 49.6e-6
-	checkHigh   = 50.3e-6
-	checkSpan   = 16384 // ns
-	checkStep   = 10117 // ns, odd and nearest to the golden section of the span: any run of steps fills it evenly
-	checkUnsure = 0.5e-6
 	// maxSlotBytes bounds the slots that successive operations rotate through.
 	maxSlotBytes = 1 << 20
 )
@@ -198,16 +190,6 @@ func (j *job) RunAt(rank, i int) (backends.Run, error) {
 		table = binary.LittleEndian.AppendUint32(table, d)
 	}
 	return backends.Run{Workload: "op", Args: args, Blobs: []backends.Blob{{Name: "check_ns", Data: table}}}, nil
-}
-
-// delays of the timer check's echoes, ns: pairs of an undelayed and a delayed one.
-func (j *job) delays() []uint32 {
-	d := make([]uint32, 0, 2*j.checks)
-	for i := range j.checks {
-		part := uint32(i * checkStep % checkSpan)
-		d = append(d, part, part+uint32(math.Round(checkDelay*1e9)))
-	}
-	return d
 }
 
 // Fill writes the rank's window before the run.
@@ -418,39 +400,4 @@ func (j *job) Summarize(results []workloads.RankResult) (workloads.Summary, erro
 		}
 	}
 	return s, nil
-}
-
-// checkTimer compares the undelayed and the delayed echoes of the timer check.
-func (j *job) checkTimer(s *workloads.Summary, check []float64) {
-	if len(check) == 0 {
-		return
-	}
-	delays := j.delays()
-	var near, far []float64
-	for i, t := range check {
-		part := float64(delays[i%len(delays)&^1]) * 1e-9 // what both of the pair have
-		if i%2 == 0 {
-			near = append(near, t-part)
-		} else {
-			far = append(far, t-part)
-		}
-	}
-	moved := workloads.Median(far) - workloads.Median(near)
-	// The spread is the undelayed ones' alone: a timer that is wrong each time by another amount must not excuse itself.
-	sorted := slices.Sorted(slices.Values(near))
-	quarter := len(sorted) / 4
-	spread := (sorted[len(sorted)-1-quarter] - sorted[quarter]) / 1.349 // of a normal distribution with these quartiles
-	unsure := 2 * math.Sqrt(math.Pi/2*2/float64(len(sorted))) * spread  // two medians' difference, twice its error
-	s.Facts["timer_check"], s.Facts["timer_check_tolerance"] = moved, unsure
-	var text string
-	switch {
-	case unsure > checkUnsure:
-		text = fmt.Sprintf("round trips vary too much for the timer check: how far 50 us moved them is known to %.2f us", unsure*1e6)
-	case moved < checkLow-unsure || moved > checkHigh+unsure:
-		text = fmt.Sprintf("a responder delay of 50 us moved the median round trip by %.2f us (expected %.2f to %.2f)",
-			moved*1e6, (checkLow-unsure)*1e6, (checkHigh+unsure)*1e6)
-	default:
-		return
-	}
-	s.Warnings = append(s.Warnings, workloads.Warning{Code: "timer_check", Text: text})
 }

@@ -2,7 +2,6 @@ package op
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -189,55 +188,6 @@ func TestSummarize(t *testing.T) {
 		if len(s.Warnings) != 1 || s.Warnings[0].Code != c.code {
 			t.Errorf("delayed %g hz %v: warnings %v, expected %s", c.delayed, c.hz, s.Warnings, c.code)
 		}
-	}
-}
-
-// A round trip is seen by polls: what the timer check says must not depend on how far they lie apart, nor on where
-// between two of them an answer falls, and it must see a timer that is wrong.
-func TestTimerCheck(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	// One run's samples, ns: the delay that rank 1 really makes, and the round trip, to the next poll.
-	samples := func(j *job, poll, trip float64, delay func(ns float64) float64) []float64 {
-		var list []float64
-		for _, d := range j.delays() {
-			at := trip + 100*random.Float64() + delay(float64(d))
-			list = append(list, poll*math.Ceil(at/poll)*1e-9)
-		}
-		return list
-	}
-	check := func(n string, poll, trip float64, delay func(ns float64) float64) (workloads.Summary, string) {
-		j := worktest.Prepare(t, Workload{}, 2, "op", "put", "timer_check", n).(*job)
-		s := workloads.Summary{Facts: map[string]any{}}
-		j.checkTimer(&s, samples(j, poll, trip, delay))
-		if len(s.Warnings) == 0 {
-			return s, ""
-		}
-		return s, s.Warnings[0].Text
-	}
-	delays := map[string]struct {
-		delay func(ns float64) float64
-		right bool
-	}{
-		"right":                    {func(ns float64) float64 { return ns }, true},
-		"0.5 % fast":               {func(ns float64) float64 { return ns * 0.995 }, true},
-		"3 % slow":                 {func(ns float64) float64 { return ns * 1.03 }, false},
-		"3 % fast":                 {func(ns float64) float64 { return ns * 0.97 }, false},
-		"1.2 us more where it can": {func(ns float64) float64 { return ns + 1200*math.Trunc(ns/50000) }, false},
-		"1.2 us less where it can": {func(ns float64) float64 { return ns - 1200*math.Trunc(ns/50000) }, false},
-		"none":                     {func(ns float64) float64 { return 0 }, false},
-		"any up to twice":          {func(ns float64) float64 { return ns * 2 * random.Float64() }, false},
-	}
-	for name, d := range delays {
-		for poll := 50.0; poll <= 1500; poll += 50 {
-			for trip := 5000.0; trip < 6000; trip += 130 {
-				if s, said := check("50", poll, trip, d.delay); (said == "") != d.right {
-					t.Fatalf("%s, a poll each %g ns, round trips of %g: %v, %q", name, poll, trip, s.Facts, said)
-				}
-			}
-		}
-	}
-	if s, said := check("50", 6000, 5000, delays["right"].delay); !strings.Contains(said, "vary too much") {
-		t.Errorf("a poll each 6 us: %v, %q", s.Facts, said)
 	}
 }
 
