@@ -188,16 +188,12 @@ void check_grid() {
         uint32_t agents, registers, engine, sharers, blocks, threads;
         bool resident;
     } cases[] = {
-        {64, 134, 8, 1, 64, 32, true},
-        {1024, 134, 0, 1, 132, 256, true},
-        {1024, 134, 1, 1, 131, 256, true},
-        {1024, 134, 8, 1, 124, 288, true},
+        {64, 134, 8, 1, 64, 32, true},      {1024, 134, 0, 1, 132, 256, true},
+        {1024, 134, 1, 1, 131, 256, true},  {1024, 134, 8, 1, 124, 288, true},
         {1024, 96, 1, 1, 132, 256, true}, // two to a multiprocessor: nobody waits for the engine's
         {1024, 96, 1, 2, 130, 256, true}, // 2 x 132 do not fit the 130 that two engines leave
-        {1024, 134, 1, 2, 130, 256, false},
-        {4096, 64, 1, 1, 131, 1024, true},
-        {4096, 80, 1, 1, 131, 1024, false},
-        {4, 32, 132, 1, 0, 0, false}, // engines everywhere
+        {1024, 134, 1, 2, 130, 256, false}, {4096, 64, 1, 1, 131, 1024, true},
+        {4096, 80, 1, 1, 131, 1024, false}, {4, 32, 132, 1, 0, 0, false}, // engines everywhere
     };
     for (const auto &c : cases) {
         NoGpu gpu(false);
@@ -208,7 +204,8 @@ void check_grid() {
         });
         CHECK(g.blocks == c.blocks && g.threads == c.threads && g.resident == c.resident,
               "%u agents, %u registers, engine %u, %u ranks: %u blocks of %u threads, %s", c.agents,
-              c.registers, c.engine, c.sharers, g.blocks, g.threads, g.resident ? "resident" : "not resident");
+              c.registers, c.engine, c.sharers, g.blocks, g.threads,
+              g.resident ? "resident" : "not resident");
     }
     NoGpu gpu(false);
     gpu.set_sharers(2);

@@ -95,7 +95,7 @@ class Gpu {
 // The blocks of a launch whose agents, up to 32 lanes each, are warps.
 struct GpuGrid {
     uint32_t blocks, threads;
-    bool resident; // all blocks at once, as those of the other ranks on the device: agents wait for one another
+    bool resident; // all blocks at once, those of the other ranks here too: agents wait for one another
 };
 
 // A block on each multiprocessor until every one has one. per_sm(threads): how many blocks of so many threads one holds;
