@@ -6,6 +6,8 @@
  */
 #include "responder.h"
 
+enum { BLOCKS_AHEAD = 8 };
+
 /* What one visit adds to the QP's counters. */
 struct tally {
     uint32_t wqes, segments, writes, inlines;
@@ -143,6 +145,10 @@ static void used(struct qp *qp) {
         qp->n.qps_used = 1;
 }
 
+static inline void ask_block(const struct qp *qp, uint32_t index) {
+    __builtin_prefetch(qp->sq + (size_t)(index & qp->mask) * MLX5_BB);
+}
+
 /* No profile: fetch, execute, complete. One function, because this loop is the speed of the engine. */
 static int serve_now(struct worker *w, struct qp *qp, const struct qp *next) {
     struct softnic *nic = w->nic;
@@ -155,7 +161,7 @@ static int serve_now(struct worker *w, struct qp *qp, const struct qp *next) {
     if (ahead == 0)
         return bell_is_ahead(nic, qp);
     used(qp);
-    const int tracing = nic->trace.records != NULL;
+    const int tracing = nic->trace.records != NULL, plain = !tracing && !qp->dc;
     const uint8_t *soon = next ? next->sq + (size_t)(next->cons & next->mask) * MLX5_BB : NULL;
     uint32_t left = (uint32_t)ahead, cons = qp->cons, end = left > VISIT_BLOCKS ? left - VISIT_BLOCKS : 0;
     struct tally t = {0};
@@ -164,7 +170,13 @@ static int serve_now(struct worker *w, struct qp *qp, const struct qp *next) {
     struct wqe_head head;
     uint64_t words[WQE_MAX_WORDS];
 
+    /* The driver's processor has just written what comes, so a block is asked for some WQEs before it is read. What
+     * has not been announced is left to the driver. */
+    for (uint32_t i = 0; i < BLOCKS_AHEAD && i < left; i++)
+        ask_block(qp, cons + i);
     while (left > end) {
+        if (left > BLOCKS_AHEAD)
+            ask_block(qp, cons + BLOCKS_AHEAD);
         if (soon) {
             __builtin_prefetch(soon);
             soon += MLX5_BB;
@@ -175,14 +187,20 @@ static int serve_now(struct worker *w, struct qp *qp, const struct qp *next) {
         if (UNLIKELY(syndrome))
             break;
         t.segments += head.ds;
-        const uint64_t *at = words;
-        syndrome = take_apart(w, qp, &at, &head, &wqe);
-        if (UNLIKELY(syndrome))
-            break;
-        if (LIKELY(wqe.action == WQE_WRITE)) {
+        struct wqe_small small;
+        uint32_t bytes = 0; /* in the CQE; 0 for a write */
+        if (LIKELY(plain && wqe_decode_small(words, &head, &small))) {
             t.writes++;
-            t.inlines += wqe.is_inline;
+            t.inlines += small.is_inline;
+            syndrome = responder_write_small(w, qp, words, &small);
+            if (UNLIKELY(syndrome))
+                break;
+            t.payload += small.bytes;
         } else {
+            const uint64_t *at = words;
+            syndrome = take_apart(w, qp, &at, &head, &wqe);
+            if (UNLIKELY(syndrome))
+                break;
             int passed = wqe.action == WQE_WAIT ? wait_passed(nic, &wqe) : 1;
             if (passed == 0) { /* not consumed: it is fetched again later */
                 t.wqes--;
@@ -195,18 +213,17 @@ static int serve_now(struct worker *w, struct qp *qp, const struct qp *next) {
                 break;
             }
             count_decoded(qp, &wqe);
+            if (UNLIKELY(tracing))
+                trace_wqe(w, qp, (uint16_t)cons, &wqe);
+            syndrome = run(w, qp, &wqe, at);
+            if (UNLIKELY(syndrome))
+                break;
+            t.payload += wqe.bytes;
+            bytes = wqe.action == WQE_WRITE ? 0 : wqe.bytes;
         }
-        if (UNLIKELY(tracing))
-            trace_wqe(w, qp, (uint16_t)cons, &wqe);
-        syndrome = run(w, qp, &wqe, at);
-        if (UNLIKELY(syndrome))
-            break;
-        t.payload += wqe.bytes;
-        if (head.fm_ce_se & MLX5_CTRL_CQ_UPDATE) {
-            uint32_t bytes = wqe.action == WQE_WRITE ? 0 : wqe.bytes;
-            if (UNLIKELY(!completer_cqe(w, qp, (uint16_t)cons, head.opcode, bytes, 0)))
-                end = left; /* nothing behind a lost CQE is executed */
-        }
+        if (head.fm_ce_se & MLX5_CTRL_CQ_UPDATE &&
+            UNLIKELY(!completer_cqe(w, qp, (uint16_t)cons, head.opcode, bytes, 0)))
+            end = left; /* nothing behind a lost CQE is executed */
         cons += wqe.blocks;
         left -= wqe.blocks;
     }

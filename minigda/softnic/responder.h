@@ -63,6 +63,29 @@ static inline int responder_write_one(struct worker *w, const struct qp *qp, con
     return 0;
 }
 
+/* The same for what wqe_decode_small() took apart. */
+static inline int responder_write_small(struct worker *w, const struct qp *qp, const uint64_t *words,
+                                        const struct wqe_small *small) {
+    int syndrome = 0;
+    const uint8_t *from = (const uint8_t *)(words + 4) + 4; /* behind the length */
+    if (!small->is_inline) {
+        from = mr_get(w, w->nic->node, small->lkey, small->addr, small->bytes, 0, &syndrome);
+        if (UNLIKELY(!from))
+            return MLX5_SYND_LOCAL_PROT;
+    }
+    uint8_t *to =
+        mr_get(w, qp->node, small->rkey, small->raddr, small->bytes, SOFTNIC_REMOTE_WRITE, &syndrome);
+    if (UNLIKELY(!to))
+        return syndrome;
+    if (!small->is_inline)
+        load_store(to, from, small->bytes);
+    else if (LIKELY(small->bytes == 8 && aligned(to, 8)))
+        __atomic_store_n((uint64_t *)(void *)to, wqe_inline_first8(from), __ATOMIC_RELEASE);
+    else
+        store_bytes(to, from, small->bytes);
+    return 0;
+}
+
 /* 0, or the syndrome of the error CQE. */
 int responder_execute(struct worker *w, struct qp *qp, const struct wqe *wqe, const uint64_t *words);
 

@@ -15,20 +15,26 @@ static uint64_t next_random(void) { /* splitmix64 */
 
 static uint64_t first = 1, last = PROGRAMS;
 
-/* One QP's program on both engines: the same bytes, CQEs, counts and state. (With more, their order is each engine's
+/* A program on both engines, or on the CPU engine with its short way for small writes and without it, which is what
+ * keeping a trace means: the same bytes, CQEs, counts and state. (With more than one QP, their order is each engine's
  * own.) */
-static void compare(const uint8_t *bytes, size_t size) {
-#if defined(SOFTNIC_TEST_GPU)
+static void compare(uint8_t *bytes, size_t size) {
     static struct fuzz_end ends[2];
-    fuzz_qps = 1;
-    for (int cpu = 0; cpu < 2; cpu++) {
-        fuzz_end = &ends[cpu];
-        bed_cpu(cpu);
+    for (int second = 0; second < 2; second++) {
+        fuzz_end = &ends[second];
+#if defined(SOFTNIC_TEST_GPU)
+        fuzz_qps = 1;
+        bed_cpu(second);
+#else
+        bytes[0] ^= 4;
+#endif
         fuzz_one(bytes, size);
     }
+#if defined(SOFTNIC_TEST_GPU)
     bed_cpu(0);
-    fuzz_end = NULL;
     fuzz_qps = FUZZ_QPS;
+#endif
+    fuzz_end = NULL;
     const char *what = memcmp(ends[0].memory, ends[1].memory, sizeof ends[0].memory) ? "bytes"
                        : memcmp(ends[0].cqe, ends[1].cqe, sizeof ends[0].cqe)        ? "CQEs"
                        : memcmp(ends[0].n, ends[1].n, sizeof ends[0].n)              ? "counters"
@@ -37,13 +43,9 @@ static void compare(const uint8_t *bytes, size_t size) {
                            ? "state"
                            : NULL;
     if (what) {
-        fprintf(stderr, "seed %llu: %s differ between the engines\n", (unsigned long long)fuzz_seed, what);
+        fprintf(stderr, "seed %llu: %s differ\n", (unsigned long long)fuzz_seed, what);
         test_failures++;
     }
-#else
-    (void)bytes;
-    (void)size;
-#endif
 }
 
 static void tests(void) {
