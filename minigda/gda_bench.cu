@@ -4,7 +4,7 @@
 // half), and both loops on the same ones, one after the other; printed are medians and the span over them.
 //
 //   make cuda && build/cuda/test/gda_bench
-#include "minigda/gda.cuh"
+#include "minigda/gda_replay.cuh"
 
 #include "minigda/gpu_bench.cuh"
 
@@ -73,6 +73,31 @@ __global__ void post(const __grid_constant__ gda_handle<O, S> h, uint32_t sm, ui
         }
         if (threadIdx.x == 0)
             *ticks = gic::clock64() - from;
+    }
+}
+
+// The same posts, from a program.
+template <gda_order O>
+__global__ void replay(const __grid_constant__ gda_replay_handle<O> h, uint32_t sm, uint64_t *ticks,
+                       int *status) {
+    if (elsewhere(sm, ticks) || threadIdx.x)
+        return;
+    gda_replay_agent<O> agent(h, gic::Self{0, 1, 0, 1});
+    GIC_ROLLED
+    for (uint32_t lap = 0; lap < 2; lap++) {
+        const uint32_t n = lap ? posts : warm;
+        uint64_t at = 0;
+        const uint64_t from = gic::clock64();
+        GIC_ROLLED
+        for (uint32_t i = 0; i < n; i++) {
+            const int s = agent.put(0, at, at, 8);
+            if (s != gic::OK) {
+                *status = s;
+                return;
+            }
+            at = at == (slots / 2) * stride ? 0 : at + stride;
+        }
+        *ticks = gic::clock64() - from;
     }
 }
 
@@ -154,12 +179,45 @@ Figure measure_bare(const Bench &bench, const char *name, Place p, uint32_t batc
     });
 }
 
-template <gda_order O, gda_sharing S>
-void row(const Bench &bench, const char *name, const Place &p, uint32_t batch, bool value) {
-    constexpr gda_order order = O == gda_order::runtime ? gda_order::gpu_fence : O;
-    constexpr uint32_t lanes = gda_lanes(S) ? 32 : 1;
-    const Figure b = measure_bare<order, lanes>(bench, name, p, batch, value);
-    const Figure f = measure<O, S>(bench, name, p, batch, value, lanes);
+// As gda_replay.h makes it of a trace of these posts.
+template <gda_order O>
+Figure measure_replay(const Bench &bench, const char *name, Place p, uint32_t batch, bool value) {
+    static_assert(warm + posts <= depth, "nothing waits for a slot");
+    std::vector<gda_replay_item> items;
+    for (uint32_t i = 0; i < warm + posts; i++) {
+        const bool ring = (i + 1) % batch == 0;
+        items.push_back(
+            {i, 0, 0,
+             gda_replay_kind(gda_replay_part::payload,
+                             GDA_REPLAY_LAST | GDA_REPLAY_WHOLE | GDA_REPLAY_SELF | GDA_REPLAY_SHORT |
+                                 (ring ? GDA_REPLAY_RING : 0) | (value ? GDA_REPLAY_INLINE : 0),
+                             MLX5_CTRL_CQ_UPDATE, 1)});
+    }
+    items.push_back({0, 0, 0, gda_replay_kind(gda_replay_part::end, 0, 0, 0)});
+    // The agent comes to the queue with its first item, which goes the long way.
+    items[0].kind &= ~gda_replay_kind({}, GDA_REPLAY_SHORT, 0, 0);
+    p.h.landings = (gda_landing *)memory(false, sizeof(gda_landing));
+    gda_replay_handle<O> h{};
+    static_cast<gda_shared &>(h) = p.h;
+    const auto states = (gda_replay_state *)memory(false, sizeof(gda_replay_state));
+    const auto program = (gda_replay_item *)memory(false, items.size() * sizeof(gda_replay_item));
+    MUST(cudaMemcpy(program, items.data(), items.size() * sizeof items[0], cudaMemcpyHostToDevice));
+    h.plan = {states,
+              nullptr,
+              0,
+              1,
+              program,
+              nullptr,
+              (const uint32_t *)memory(false, 64),
+              (const uint8_t *)memory(false, 64)};
+    return scan(bench, name, p, replay<O>, [&](uint32_t sm, uint64_t *ticks) {
+        MUST(cudaMemset(states, 0, sizeof *states));
+        replay<O><<<2 * bench.sms, 32>>>(h, sm, ticks, bench.status);
+    });
+}
+
+void print(const char *name, const Place &p, uint32_t batch, bool value, uint32_t lanes, const Figure &f,
+           const Figure &b) {
     std::vector<double> ratio;
     for (size_t i = 0; i < f.ns.size(); i++)
         ratio.push_back(b.ns[i] / f.ns[i]);
@@ -167,6 +225,18 @@ void row(const Bench &bench, const char *name, const Place &p, uint32_t batch, b
            p.host ? "host" : "gpu", value ? "inline" : "pointer", batch, lanes, median(f.ns), least(f.ns),
            most(f.ns), f.registers, median(b.ns), b.registers, median(ratio), least(ratio), most(ratio),
            1e3 / median(f.ns));
+}
+template <gda_order O, gda_sharing S>
+void row(const Bench &bench, const char *name, const Place &p, uint32_t batch, bool value) {
+    constexpr gda_order order = O == gda_order::runtime ? gda_order::gpu_fence : O;
+    constexpr uint32_t lanes = gda_lanes(S) ? 32 : 1;
+    const Figure b = measure_bare<order, lanes>(bench, name, p, batch, value);
+    print(name, p, batch, value, lanes, measure<O, S>(bench, name, p, batch, value, lanes), b);
+}
+template <gda_order O>
+void replay_row(const Bench &bench, const char *name, const Place &p, uint32_t batch, bool value) {
+    const Figure b = measure_bare<O, 1>(bench, name, p, batch, value);
+    print(name, p, batch, value, 1, measure_replay<O>(bench, name, p, batch, value), b);
 }
 
 } // namespace
@@ -205,6 +275,10 @@ int main() {
         row<o::runtime, s::warp>(bench, "one warp, shared queue", gpu, 32, value);
         row<o::runtime, s::lock>(bench, "lock", gpu, 1, value);
         row<o::runtime, s::handoff>(bench, "handoff", gpu, 1, value);
+        replay_row<o::gpu_fence>(bench, "replay", gpu, 1, value);
+        replay_row<o::gpu_fence>(bench, "replay", gpu, 16, value);
+        replay_row<o::sys_release>(bench, "replay, sys-release", gpu, 1, value);
     }
+    replay_row<o::sys_release>(bench, "replay, sys-release", host, 1, false);
     return 0;
 }

@@ -9,6 +9,9 @@
 namespace {
 
 constexpr uint32_t nobody = ~0u;
+constexpr uint32_t long_past = 1u << 30; // so many blocks ago; no program has as many
+
+uint32_t kind_of(gda_replay_part part, uint8_t bits = 0) { return gda_replay_kind(part, bits, 0, 0); }
 
 bool moves_bytes(uint8_t opcode) {
     return opcode == MLX5_OP_RDMA_WRITE || opcode == MLX5_OP_RDMA_READ || opcode == MLX5_OP_ATOMIC_FA ||
@@ -611,40 +614,40 @@ void gda_replay::find_serial() {
     serial_ = cases >= serial_evidence;
 }
 
-gda_replay_item gda_replay::item_of(const Placed &placed) const {
+gda_replay::Step gda_replay::step_of(const Placed &placed) const {
     const Wqe &w = *placed.wqe;
     const std::vector<Wqe> &q = queues_[placed.queue].wqes;
-    gda_replay_item i{};
+    Step step{};
+    gda_replay_item &i = step.item;
     i.queue = placed.queue;
     i.pos = (uint32_t)w.pos;
-    i.delta = w.delta;
-    i.bytes = w.record.bytes;
-    i.part = w.part;
-    i.fm_ce_se = w.record.fm_ce_se;
-    i.blocks = (uint8_t)mlx5_ds_blocks(w.record.ds);
-    if (w.record.flags & SOFTNIC_TRACE_INLINE)
-        i.bits |= GDA_REPLAY_INLINE;
-    if (w.ring == Wqe::POST)
-        i.bits |= GDA_REPLAY_RING;
-    for (size_t k = (size_t)(&w - q.data()) + 1; k-- > 0 && !i.signaled;)
+    step.more.delta = w.delta;
+    step.more.bytes = w.record.bytes;
+    for (size_t k = (size_t)(&w - q.data()) + 1; k-- > 0 && !step.more.signaled;)
         if (q[k].record.fm_ce_se & MLX5_CTRL_CQ_UPDATE)
-            i.signaled = (uint32_t)q[k].pos + 1;
-    const uint64_t end = w.pos + i.blocks, depth = g_->fabric->qps[placed.queue].depth;
+            step.more.signaled = (uint32_t)q[k].pos + 1;
+    uint8_t bits = 0;
+    if (w.record.flags & SOFTNIC_TRACE_INLINE)
+        bits |= GDA_REPLAY_INLINE;
+    if (w.ring == Wqe::POST)
+        bits |= GDA_REPLAY_RING;
+    if (w.delta == 0 && w.record.bytes == entry_of(w.agent, w.entry).bytes)
+        bits |= GDA_REPLAY_WHOLE;
+    if (step.more.signaled == i.pos + 1)
+        bits |= GDA_REPLAY_SELF;
+    i.kind = gda_replay_kind(w.part, bits, w.record.fm_ce_se, (uint8_t)mlx5_ds_blocks(w.record.ds));
+    const uint64_t end = w.pos + i.blocks(), depth = g_->fabric->qps[placed.queue].depth;
     if (end > depth) {
         // The WQE that has the last of the blocks which this one takes.
         auto in_way = std::upper_bound(q.begin(), q.end(), end - depth - 1,
                                        [](uint64_t pos, const Wqe &x) { return pos < x.pos; });
         i.room = (uint32_t)(in_way - 1)->pos + 1;
     }
-    return i;
+    return step;
 }
 
 void gda_replay::put_await(Placed *placed) {
-    gda_replay_item i{};
-    i.queue = placed->queue;
-    i.pos = (uint32_t)placed->wqe->pos;
-    i.part = gda_replay_part::await;
-    items_.push_back(i);
+    steps_.push_back({{(uint32_t)placed->wqe->pos, 0, placed->queue, kind_of(gda_replay_part::await)}, {}});
     placed->wqe = nullptr;
 }
 
@@ -671,10 +674,10 @@ int gda_replay::lay_out_entry(uint32_t agent, uint32_t entry, std::vector<Placed
     std::stable_sort(rung.begin(), rung.end(),
                      [](const Placed &a, const Placed &b) { return a.wqe->bell_ns < b.wqe->bell_ns; });
     for (const Placed &late : rung) {
-        gda_replay_item i = item_of(late);
-        i.part = gda_replay_part::ring;
-        i.pos += i.blocks;
-        items_.push_back(i);
+        Step step = step_of(late);
+        step.item.pos += step.item.blocks();
+        step.item.kind = kind_of(gda_replay_part::ring);
+        steps_.push_back(step);
     }
     std::sort(list.begin(), list.end(),
               [](const Placed &a, const Placed &b) { return a.wqe->order < b.wqe->order; });
@@ -683,7 +686,7 @@ int gda_replay::lay_out_entry(uint32_t agent, uint32_t entry, std::vector<Placed
             if (serial_ && x.op == op::quiet && other.wqe && other.queue != p.queue &&
                 other.wqe->done_ns <= p.wqe->bell_ns)
                 put_await(&other);
-        items_.push_back(item_of(p));
+        steps_.push_back(step_of(p));
         if (p.wqe->ring == Wqe::LATE)
             late_[{agent, p.wqe->ring_entry}].push_back(p);
         (*last)[p.queue] = p;
@@ -703,6 +706,14 @@ int gda_replay::lay_out_entry(uint32_t agent, uint32_t entry, std::vector<Placed
     return 0;
 }
 
+// GDA_REPLAY_SHORT, of an item that is alone in its entry. A payload of 8 bytes goes by value where it is aligned.
+bool gda_replay::short_put(const gda_replay_entry &e, const gda_replay_item &i) const {
+    const bool carried = (i.bits() & GDA_REPLAY_INLINE) != 0;
+    return e.op == gda_replay_op::put && i.part() == gda_replay_part::payload && i.blocks() == 1 &&
+           (i.bits() & GDA_REPLAY_WHOLE) && e.bytes != 0 && (!carried || (e.bytes == 8 && e.low == 0)) &&
+           !queues_[i.queue].shared && (!(i.bits() & GDA_REPLAY_RING) || (i.bits() & GDA_REPLAY_SELF));
+}
+
 int gda_replay::lay_out() {
     std::vector<std::vector<std::vector<Placed>>> by(agents_);
     for (uint32_t a = 0; a < agents_; a++)
@@ -711,23 +722,23 @@ int gda_replay::lay_out() {
         for (const Wqe &w : queues_[q].wqes)
             by[w.agent][w.entry].push_back({&w, (uint32_t)q});
     starts_.clear();
-    items_.clear();
+    steps_.clear();
     late_.clear();
     for (uint32_t a = 0; a < agents_; a++) {
-        starts_.push_back((uint32_t)items_.size());
+        starts_.push_back((uint32_t)steps_.size());
         std::vector<Placed> last(queues_.size(), Placed{nullptr, 0});
         for (uint32_t e = 0; e < journal_[a].size(); e++) {
-            const size_t before = items_.size();
+            const size_t before = steps_.size();
             if (int rc = lay_out_entry(a, e, by[a][e], &last))
                 return rc;
-            if (items_.size() == before) {
-                items_.push_back({});
-                items_.back().part = gda_replay_part::nothing;
-            }
-            items_.back().bits |= GDA_REPLAY_LAST;
+            if (steps_.size() == before)
+                steps_.push_back({{0, 0, 0, kind_of(gda_replay_part::nothing)}, {}});
+            gda_replay_item &last_item = steps_.back().item;
+            last_item.kind |= kind_of({}, GDA_REPLAY_LAST);
+            if (steps_.size() == before + 1 && short_put(entry_of(a, e), last_item))
+                last_item.kind |= kind_of({}, GDA_REPLAY_SHORT);
         }
-        items_.push_back({});
-        items_.back().part = gda_replay_part::end;
+        steps_.push_back({{0, 0, 0, kind_of(gda_replay_part::end)}, {}});
     }
     return 0;
 }
@@ -742,13 +753,21 @@ int gda_replay::replay(uint32_t agents, gda_replay_plan *plan_p) {
         bases.push_back(g_->queues[i].reserved);
         shared.push_back(queues_[i].shared);
     }
+    std::vector<gda_replay_item> items;
+    std::vector<gda_replay_more> more;
+    for (const Step &step : steps_) {
+        const uint32_t base = bases[step.item.queue], room = step.item.room ? step.item.room : -long_past;
+        items.push_back({base + step.item.pos, base + room, step.item.queue, step.item.kind});
+        more.push_back(step.more);
+    }
     plan_ = gda_replay_plan{};
     std::vector<gda_replay_state> states(agents);
     for (uint32_t a = 0; a < agents; a++)
         states[a].next = starts_[a];
     plan_.states = mem_->upload(states.data(), states.size());
     plan_.replaying = 1;
-    plan_.items = mem_->upload(items_.data(), items_.size());
+    plan_.items = mem_->upload(items.data(), items.size());
+    plan_.more = mem_->upload(more.data(), more.size());
     plan_.bases = mem_->upload(bases.data(), bases.size());
     plan_.shared = mem_->upload(shared.data(), shared.size());
     *plan_p = plan_;

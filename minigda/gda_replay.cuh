@@ -13,6 +13,9 @@
 //
 // A queue pair that several agents used is filled in the traced order: each agent waits for its turn. One that a
 // single agent used is filled without atomics. Slots are reused only behind a CQE, as ever.
+//
+// A replay bounds what it replays from below, so that a post must be no more than its stores: the next item of the
+// program is on its way while one is carried out, and put has a short way (GDA_REPLAY_SHORT), as gda_agent's has.
 #ifndef MINIGDA_GDA_REPLAY_CUH
 #define MINIGDA_GDA_REPLAY_CUH
 
@@ -36,7 +39,7 @@ enum class gda_replay_op : uint32_t {
 struct gda_replay_entry {
     gda_replay_op op;
     uint32_t peer, bytes;
-    uint32_t rsvd;
+    uint32_t low; // of the payload's address in this rank's window: three bits
     uint64_t at;  // payload, value, counter: offset in the peer's window
     uint64_t sig; // signal or polled word
 };
@@ -56,17 +59,40 @@ enum class gda_replay_part : uint8_t {
     nothing, // an entry without anything
     end      // of the program
 };
-enum : uint8_t { GDA_REPLAY_INLINE = 1, GDA_REPLAY_RING = 2, GDA_REPLAY_LAST = 4 }; // LAST: of its entry
-
-struct alignas(16) gda_replay_item { // which a GPU loads in two pieces
-    uint32_t pos;  // block, counted from the first of the trace on this queue; await: of the WQE waited for
-    uint32_t room; // behind the WQE (its block + 1) whose completion frees the slots; 0: they are free
-    uint32_t signaled; // doorbells: behind the last WQE announced so far that asks for a CQE; 0: none
-    uint32_t queue;    // of gda_shared.queues
-    uint32_t delta, bytes;
-    uint8_t blocks, fm_ce_se, bits;
-    gda_replay_part part;
+enum : uint8_t {
+    GDA_REPLAY_INLINE = 1,
+    GDA_REPLAY_RING = 2,
+    GDA_REPLAY_LAST = 4,  // of its entry
+    GDA_REPLAY_WHOLE = 8, // delta is 0, and bytes are the operation's
+    GDA_REPLAY_SELF = 16, // signaled is behind this WQE
+    // Of put_short(): a whole put in one block, by pointer or 8 bytes that go inline, alone in its entry, on a queue of this
+    // agent alone; a doorbell has SELF.
+    GDA_REPLAY_SHORT = 32
 };
+
+// What every post needs, in one piece for a GPU to load. Blocks are counted from the first of the trace on the queue,
+// until a launch gets the program: pos and room are indices then.
+struct alignas(16) gda_replay_item {
+    uint32_t pos;   // block; await: of the WQE waited for
+    uint32_t room;  // behind the WQE (its block + 1) whose completion frees the slots; 0: they are free
+    uint32_t queue; // of gda_shared.queues
+    uint32_t kind;  // gda_replay_kind()
+
+    GIC_HD gda_replay_part part() const { return (gda_replay_part)(kind >> 24); }
+    GIC_HD uint32_t bits() const { return kind >> 16; }
+    GIC_HD uint8_t fm_ce_se() const { return (uint8_t)(kind >> 8); }
+    GIC_HD uint32_t blocks() const { return kind & 0xff; }
+};
+// And what few do.
+struct gda_replay_more {
+    uint32_t delta, bytes; // without WHOLE
+    // Doorbells without SELF: behind the last WQE announced so far that asks for a CQE; 0: none.
+    uint32_t signaled;
+};
+GIC_HD constexpr uint32_t gda_replay_kind(gda_replay_part part, uint8_t bits, uint8_t fm_ce_se,
+                                          uint8_t blocks) {
+    return (uint32_t)part << 24 | (uint32_t)bits << 16 | (uint32_t)fm_ce_se << 8 | blocks;
+}
 
 struct alignas(64) gda_replay_state { // of one agent
     uint32_t next;                    // learning: entry; replaying: item
@@ -79,8 +105,9 @@ struct gda_replay_plan {
     uint32_t capacity;
     uint32_t replaying; // 0: learning
     const gda_replay_item *items;
-    const uint32_t *bases; // [queue]: index of its block 0
-    const uint8_t *shared; // [queue]: several agents post to it
+    const gda_replay_more *more; // as items
+    const uint32_t *bases;       // [queue]: index of its block 0
+    const uint8_t *shared;       // [queue]: several agents post to it
 };
 
 template <gda_order O> class gda_replay_agent;
@@ -107,6 +134,8 @@ template <gda_order O> class gda_replay_agent {
     }
 
     GIC_DEVICE int put(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
+        if (GDA_LIKELY(put_short(dst, src, bytes)))
+            return gic::OK;
         return act(op::put, peer, bytes, args{dst, src, 0, 0});
     }
     template <class F> GIC_DEVICE int put_each(uint32_t peer, uint32_t n, F message) {
@@ -179,7 +208,7 @@ template <gda_order O> class gda_replay_agent {
     };
 
     GIC_DEVICE int act(op what, uint32_t peer, uint32_t bytes, const args &a) {
-        return plan_.replaying ? play(a) : note(what, peer, bytes, a);
+        return plan_.replaying ? play(bytes, a) : note(what, peer, bytes, a);
     }
 
     // By mini-gda's own choices, and noted.
@@ -188,7 +217,7 @@ template <gda_order O> class gda_replay_agent {
             return s;
         if (next_ < plan_.capacity)
             plan_.journal[(size_t)self_.agent * plan_.capacity + next_] =
-                gda_replay_entry{what, peer, bytes, 0, a.at, a.sig};
+                gda_replay_entry{what, peer, bytes, (uint32_t)a.local & 7, a.at, a.sig};
         else
             plan_.states[self_.agent].overflow++;
         next_++;
@@ -225,32 +254,60 @@ template <gda_order O> class gda_replay_agent {
         }
     }
 
-    // This agent's next entry. The item behind the one that is carried out is loaded meanwhile: behind the fence of a
-    // post that would be a way to the memory and back, which the floor does not have.
-    GIC_DEVICE int play(const args &a) {
+    // The item behind the one that is carried out, which is loaded behind that one's stores and before the fence that
+    // waits for them: later it would be one more way to the memory and back, which the floor does not have, and earlier
+    // the compiler takes it apart or copies it on the way, for which the thread waits. (It did, before each fence.)
+    // There is one: an agent's last is `end`.
+    GIC_DEVICE void load_next() { item_ = plan_.items[++next_]; }
+
+    // False: it has to go the long way. (Learning, too: no item says it is short.)
+    GIC_DEVICE bool put_short(uint64_t dst, uint64_t src, uint32_t bytes) {
+        const gda_replay_item i = item_;
+        if (!GDA_LIKELY(((i.bits() & GDA_REPLAY_SHORT) != 0) & (i.queue == at_) & !gda_after(i.room, cons_)))
+            return false;
+        const bool value = (i.bits() & GDA_REPLAY_INLINE) != 0, ring = (i.bits() & GDA_REPLAY_RING) != 0;
+        const uint32_t next = i.pos + 1;
+        const uint64_t from = (uint64_t)(uintptr_t)h_.window + src;
+        const uint64_t payload = gda_load_if(value, from);
+        const uint32_t flags = gda_flags(i.fm_ce_se());
+        const gda_segment ctrl = gda_ctrl(place_, i.pos, MLX5_OP_RDMA_WRITE, 3, flags),
+                          raddr = gda_raddr(place_, dst);
+        gda_segment *const to = place_.at(i.pos);
+        gda_store_if(!value, to, ctrl, raddr, gda_data(bytes, lkey_word_, from));
+        if (value)
+            gda_store_if(true, to, ctrl, raddr, gda_value(payload));
+        load_next();
+        if (ring) {
+            rung_++;
+            announce(next);
+            if (h_.choices.scope != gda_scope::qp)
+                gic::store_release<gic::Scope::device>(&q_->signaled, next);
+        }
+        return true;
+    }
+
+    // This agent's next entry.
+    GIC_DEVICE int play(uint32_t bytes, const args &a) {
         GIC_ROLLED
         for (;;) {
             const gda_replay_item i = item_;
-            if (i.part == part::end) // the kernel does more than it did when its operations were learned
+            if (i.part() == part::end) // the kernel does more than it did when its operations were learned
                 return gic::ERR_INVAL;
-            item_ = plan_.items[++next_]; // there is one: an agent's last is `end`
-            const int s = i.part < part::await ? post(i, a) : follow(i);
-            if (s) {
-                next_--;
+            if (int s = i.part() < part::await ? post(i, a, bytes) : follow(i))
                 return s;
-            }
-            if (i.bits & GDA_REPLAY_LAST)
+            if (i.bits() & GDA_REPLAY_LAST)
                 return gic::OK;
         }
     }
     GIC_DEVICE int follow(const gda_replay_item &i) {
-        if (i.part == part::nothing)
+        load_next();
+        if (i.part() == part::nothing)
             return gic::OK;
         if (i.queue != at_)
             turn(i.queue);
-        if (i.part == part::await)
-            return wait_done(base_ + i.pos + 1);
-        ring_to(base_ + i.pos, i.signaled);
+        if (i.part() == part::await)
+            return wait_done(i.pos + 1);
+        ring_to(i.pos, i);
         return gic::OK;
     }
 
@@ -266,6 +323,7 @@ template <gda_order O> class gda_replay_agent {
         base_ = plan_.bases[queue];
         cons_ = gic::load_acquire<gic::Scope::device>(&q_->cons);
         place_ = gda_place{q_->blocks, q_->depth - 1, q_->qpn_word, q_->rkey_word, q_->remote};
+        lkey_word_ = q_->lkey_word;
         dbr_ = q_->dbr;
         bell_ = q_->bell;
         landing_ = (uint64_t)(uintptr_t)landing_at(queue / h_.choices.qps);
@@ -278,62 +336,74 @@ template <gda_order O> class gda_replay_agent {
         rung_ = 0;
     }
 
-    GIC_DEVICE int post(const gda_replay_item &i, const args &a) {
+    // `bytes`: the operation's.
+    GIC_DEVICE int post(const gda_replay_item &i, const args &a, uint32_t bytes) {
         if (i.queue != at_)
             turn(i.queue);
-        const uint32_t index = base_ + i.pos, next = index + i.blocks;
+        const uint32_t index = i.pos, next = index + i.blocks();
         if (shared_)
             for (gic::Spin spin(h_.env); (uint32_t)gic::load_acquire<gic::Scope::device>(&q_->turn) != index;)
                 if (int s = spin.failed())
                     return s;
-        if (i.room && gda_after(base_ + i.room, cons_))
-            if (int s = wait_done(base_ + i.room))
+        if (gda_after(i.room, cons_))
+            if (int s = wait_done(i.room))
                 return s;
-        write(i, a, index);
-        if (i.bits & GDA_REPLAY_RING)
-            ring_to(next, i.signaled);
+        uint32_t delta = 0;
+        if (!(i.bits() & GDA_REPLAY_WHOLE)) {
+            delta = plan_.more[next_].delta;
+            bytes = plan_.more[next_].bytes;
+        }
+        write(i, a, index, delta, bytes);
+        load_next();
+        if (i.bits() & GDA_REPLAY_RING)
+            ring_to(next, i);
         if (shared_)
             gic::store_release<gic::Scope::device>(&q_->turn, gda_turn_word(next, 0));
         return gic::OK;
     }
 
-    GIC_DEVICE void ring_to(uint32_t next, uint32_t signaled) {
+    GIC_DEVICE void ring_to(uint32_t next, const gda_replay_item &i) {
         announce(next);
         if (shared_)
             q_->doorbells++;
         else
             rung_++;
-        if (h_.choices.scope != gda_scope::qp && signaled)
+        if (h_.choices.scope == gda_scope::qp)
+            return;
+        if (i.bits() & GDA_REPLAY_SELF)
+            gic::store_release<gic::Scope::device>(&q_->signaled, i.pos + 1);
+        else if (const uint32_t signaled = plan_.more[next_ - 1].signaled) // the next item is loaded
             gic::store_release<gic::Scope::device>(&q_->signaled, base_ + signaled);
     }
     GIC_DEVICE void announce(uint32_t next) const {
         if constexpr (O == gda_order::runtime)
-            gda_cold_order::announce(h_.choices.order, dbr_, bell_, next, q_->qpn_word);
+            gda_cold_order::announce(h_.choices.order, dbr_, bell_, next, place_.qpn_word);
         else
-            gda_announce<O>(dbr_, bell_, next, q_->qpn_word);
+            gda_announce<O>(dbr_, bell_, next, place_.qpn_word);
     }
 
-    GIC_DEVICE void write(const gda_replay_item &i, const args &a, uint32_t index) const {
-        const uint32_t flags = gda_flags(i.fm_ce_se);
-        const uint8_t *local = h_.window + a.local + i.delta;
-        if (i.part == part::payload) {
-            if (!(i.bits & GDA_REPLAY_INLINE))
-                gda_write_pointer(place_, index, flags, MLX5_OP_RDMA_WRITE, a.at + i.delta, i.bytes,
+    GIC_DEVICE void write(const gda_replay_item &i, const args &a, uint32_t index, uint32_t delta,
+                          uint32_t bytes) const {
+        const uint32_t flags = gda_flags(i.fm_ce_se());
+        const uint8_t *local = h_.window + a.local + delta;
+        if (i.part() == part::payload) {
+            if (!(i.bits() & GDA_REPLAY_INLINE))
+                gda_write_pointer(place_, index, flags, MLX5_OP_RDMA_WRITE, a.at + delta, bytes,
                                   h_.window_key, (uint64_t)(uintptr_t)local);
-            else if (i.bytes == 8 && ((uintptr_t)local & 7) == 0)
-                gda_write_value(place_, index, flags, a.at + i.delta, *(const uint64_t *)local, 8);
+            else if (bytes == 8 && ((uintptr_t)local & 7) == 0)
+                gda_write_value(place_, index, flags, a.at + delta, *(const uint64_t *)local, 8);
             else
-                gda_write_inline(place_, index, flags, a.at + i.delta, local, i.bytes);
+                gda_write_inline(place_, index, flags, a.at + delta, local, bytes);
             return;
         }
-        switch (i.part) {
+        switch (i.part()) {
         case part::value:
-            if (i.bits & GDA_REPLAY_INLINE) {
-                gda_write_value(place_, index, flags, a.sig, a.value, i.bytes);
+            if (i.bits() & GDA_REPLAY_INLINE) {
+                gda_write_value(place_, index, flags, a.sig, a.value, bytes);
             } else {
                 uint64_t *word = q_->values + (index & place_.mask);
                 *word = a.value;
-                gda_write_pointer(place_, index, flags, MLX5_OP_RDMA_WRITE, a.sig, i.bytes, q_->values_key,
+                gda_write_pointer(place_, index, flags, MLX5_OP_RDMA_WRITE, a.sig, bytes, q_->values_key,
                                   (uint64_t)(uintptr_t)word);
             }
             return;
@@ -341,10 +411,10 @@ template <gda_order O> class gda_replay_agent {
         case part::counter:
             return gda_write_fetch_add(place_, index, flags, a.sig, a.value, h_.landing_key, landing_);
         case part::read:
-            return gda_write_pointer(place_, index, flags, MLX5_OP_RDMA_READ, a.at + i.delta, i.bytes,
+            return gda_write_pointer(place_, index, flags, MLX5_OP_RDMA_READ, a.at + delta, bytes,
                                      h_.window_key, (uint64_t)(uintptr_t)local);
         case part::touch:
-            return gda_write_pointer(place_, index, flags, MLX5_OP_RDMA_READ, 0, i.bytes, h_.landing_key,
+            return gda_write_pointer(place_, index, flags, MLX5_OP_RDMA_READ, 0, bytes, h_.landing_key,
                                      landing_);
         case part::nudge:
             return gda_write_fetch_add(place_, index, flags, 0, 0, h_.landing_key, landing_);
@@ -420,7 +490,7 @@ template <gda_order O> class gda_replay_agent {
     gda_place place_{};
     uint32_t *dbr_ = nullptr;
     uint64_t *bell_ = nullptr;
-    uint32_t base_ = 0, cons_ = 0, rung_ = 0;
+    uint32_t base_ = 0, cons_ = 0, rung_ = 0, lkey_word_ = 0;
     uint64_t landing_ = 0;
 };
 

@@ -104,9 +104,14 @@ class gda_replay {
         const Wqe *wqe;
         uint32_t queue;
     };
-    gda_replay_item item_of(const Placed &placed) const;
+    struct Step {
+        gda_replay_item item;
+        gda_replay_more more;
+    };
+    Step step_of(const Placed &placed) const;
     const Wqe *completed_by(const Placed &placed) const;
     void put_await(Placed *placed);
+    bool short_put(const gda_replay_entry &e, const gda_replay_item &i) const;
     int lay_out_entry(uint32_t agent, uint32_t entry, std::vector<Placed> list, std::vector<Placed> *last);
     void find_scope();
     bool scope_holds(bool all, uint32_t *cases_p) const;
@@ -132,7 +137,7 @@ class gda_replay {
     std::vector<uint64_t> last_;
     std::vector<uint32_t> affinity_;
     std::vector<uint32_t> starts_; // by agent: its first item
-    std::vector<gda_replay_item> items_;
+    std::vector<Step> steps_;
     std::map<std::pair<uint32_t, uint32_t>, std::vector<Placed>>
         late_; // by agent and entry: doorbells rung there
     uint32_t extras_ = 0;
