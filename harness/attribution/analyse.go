@@ -2,8 +2,11 @@ package attribution
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+
+	"gic/harness/plan"
 )
 
 // Options say what is analysed and how.
@@ -107,8 +110,8 @@ func (g *Gap) Name() string {
 	var own []string
 	c := g.Row.First()
 	for _, kv := range sorted(c.Config) {
-		k, _, _ := strings.Cut(kv, "=")
-		if _, matched := g.Library.Match.Config[k]; !matched {
+		k, v, _ := strings.Cut(kv, "=")
+		if _, matched := g.Library.Match.Config[k]; !matched && g.Row.Run.tells(c.Backend, k, v) {
 			own = append(own, kv)
 		}
 	}
@@ -123,12 +126,57 @@ func (j *Judgement) MissingRungs() string {
 	if s == nil || len(s.Missing) == 0 || g.Row.Imported() {
 		return ""
 	}
-	spec := g.Floor.Backend() + ":"
 	var keys []string
-	for _, c := range append(slices.Clone(s.Missing), toggled(s)...) {
+	choices := append(slices.Clone(s.Missing), toggled(s)...)
+	for _, c := range choices {
 		keys = append(keys, fmt.Sprintf("%s=%s|%s", c.Key, g.Floor.Config(c.Key), c.Value))
 	}
-	return fmt.Sprintf("gic run --workload '%s:%s' --backend '%s%s'", g.Row.First().Workload, strings.Join(sorted(g.Row.First().Axes), ","), spec, strings.Join(keys, ","))
+	f := g.Floor.First()
+	for _, k := range slices.Sorted(maps.Keys(f.Config)) { // the floor's own, so many queues say
+		if g.Run.tells(f.Backend, k, f.Config[k]) && !slices.ContainsFunc(choices, func(c Choice) bool { return c.Key == k }) {
+			keys = append(keys, k+"="+f.Config[k])
+		}
+	}
+	var axes []string
+	for _, kv := range sorted(f.Axes) {
+		k, v, _ := strings.Cut(kv, "=")
+		if def, known := g.Run.Header.AxisDefaults[f.Workload][k]; !known || v != def {
+			axes = append(axes, kv)
+		}
+	}
+	return fmt.Sprintf("gic run%s --workload '%s:%s' --backend '%s:%s'", g.place(), f.Workload, strings.Join(axes, ","),
+		f.Backend, strings.Join(keys, ","))
+}
+
+// place are the flags of gic run that say where a gap's rows were measured.
+func (g *Gap) place() string {
+	c := g.Floor.First()
+	flags := ""
+	if c.Device != "host" {
+		flags += " --device " + c.Device
+	}
+	var nic []string
+	for _, k := range plan.NICKeys() {
+		if v := c.NICConfig[k.Name]; k.Name != "profile" && k.Name != "trace" && v != "" && v != k.Default {
+			nic = append(nic, k.Name+"="+v)
+		}
+	}
+	switch {
+	case c.NIC != "soft":
+		flags += " --nic " + c.NIC
+	case len(nic) > 0:
+		flags += " --nic soft:" + strings.Join(nic, ",")
+	}
+	if p := c.NICConfig["profile"]; p != "" && p != "none" {
+		flags += " --nic-profile " + p
+	}
+	if c.Ranks != 2 {
+		flags += fmt.Sprintf(" --ranks %d", c.Ranks)
+	}
+	if c.Seed != 1 {
+		flags += fmt.Sprintf(" --seed %d", c.Seed)
+	}
+	return flags
 }
 
 // toggled are the choices that have a rung already.

@@ -102,6 +102,8 @@ func (r *Run) Effects(keep func(*Row) bool) []Effect {
 		case clockWorkload:
 			out = append(out, r.clocks(w)...)
 			continue
+		case "conform": // how long a test took is no measurement
+			continue
 		}
 		if w.Status() != record.OK {
 			continue
@@ -182,7 +184,7 @@ func (r *Run) compare(rows []*Row, key string) []Effect {
 	var out []Effect
 	for _, metric := range base.Metrics() {
 		from, class, ok := base.inverse(metric)
-		if !ok {
+		if !ok || metric == "copy_bandwidth_large" { // the copy engine's, whatever the row's choices
 			continue
 		}
 		for _, w := range rows {
@@ -255,7 +257,7 @@ func (w *Row) stack(key string) string {
 			parts = append(parts, k+"="+c.Axes[k])
 		}
 	}
-	return strings.Join(parts, " ")
+	return strings.Join(append(parts, w.where()...), " ")
 }
 
 // published are the differences that a record gives without their two ends.

@@ -111,7 +111,7 @@ func (g *Gap) compare(o *Gap) int {
 	}
 	axes := func(g *Gap) string { return strings.Join(sorted(g.Row.First().Axes), " ") }
 	return cmp.Or(rank(g)-rank(o), len(g.Row.First().Axes)-len(o.Row.First().Axes), strings.Compare(axes(g), axes(o)),
-		strings.Compare(g.Floor.Backend(), o.Floor.Backend()), strings.Compare(title(g), title(o)))
+		slices.Compare(g.Row.where(), o.Row.where()), strings.Compare(g.Floor.Backend(), o.Floor.Backend()), strings.Compare(title(g), title(o)))
 }
 
 // identify says which library a row is of, and which floor stands beside it.

@@ -113,17 +113,17 @@ func gapHTML(j *Judgement, id string) htmlGap {
 		step.X, step.Width, step.Y = x(from), max(x(to)-x(from), 1), float64(len(g.Steps)*barSlot)
 		g.Steps = append(g.Steps, step)
 	}
-	add(htmlStep{Term: "floor", What: j.Gap.Floor.Label() + from(j.Gap.Floor), Value: g.Floor, Interval: p.interval(floor), Total: true}, 0, p.floor)
+	add(htmlStep{Term: "floor", What: j.Gap.Floor.Label() + from(j.Gap.Floor), Value: g.Floor, Interval: p.interval(floor, p.floor), Total: true}, 0, p.floor)
 	at := p.floor
 	if s != nil {
 		for i, part := range s.Parts {
-			add(htmlStep{Term: joinNames(part.Terms), What: part.What, Value: p.signed(p.parts[i]), Interval: p.interval(part.Quantity),
+			add(htmlStep{Term: joinNames(part.Terms), What: part.What, Value: p.signed(p.parts[i]), Interval: p.interval(part.Quantity, p.parts[i]),
 				Spread: p.spread(part.Spread)}, at, at+p.parts[i])
 			at += p.parts[i]
 		}
-		add(htmlStep{Term: "residual", What: "not explained", Value: g.Residual, Interval: p.interval(s.Residual), Spread: p.spread(s.ResidualSpread)}, at, p.library)
+		add(htmlStep{Term: "residual", What: "not explained", Value: g.Residual, Interval: p.interval(s.Residual, p.residual), Spread: p.spread(s.ResidualSpread)}, at, p.library)
 	}
-	add(htmlStep{Term: "library", What: j.Gap.Row.Label() + from(j.Gap.Row), Value: g.Library, Interval: p.interval(library), Total: true}, 0, p.library)
+	add(htmlStep{Term: "library", What: j.Gap.Row.Label() + from(j.Gap.Row), Value: g.Library, Interval: p.interval(library, p.library), Total: true}, 0, p.library)
 	g.Height = len(g.Steps)*barSlot + 2
 	return g
 }

@@ -126,9 +126,10 @@ func wrap(s string, width int, first, rest string) []string {
 	return append(lines, line)
 }
 
-// cutAt is where to cut a word so that at most n columns stand before, behind a separator if there is one.
+// cutAt is where to cut a word so that at most n columns stand before, behind a separator if there is one: a comma
+// rather than another, since a command's spec may be broken there.
 func cutAt(word string, n int) int {
-	end, at, used := 0, 0, 0
+	end, at, comma, used := 0, 0, 0, 0
 	for i, r := range word {
 		if used == n {
 			break
@@ -138,6 +139,12 @@ func cutAt(word string, n int) int {
 		if strings.ContainsRune(",/;:=_-", r) {
 			at = end
 		}
+		if r == ',' {
+			comma = end
+		}
+	}
+	if comma > end/2 {
+		return comma
 	}
 	if at > end/2 {
 		return at

@@ -52,14 +52,14 @@ func markdownGap(w io.Writer, row func(...string), j *Judgement) {
 	row("", "", p.unit, "interval", "")
 	row("---", "---", "--:", "---", "---")
 	floor, library := mustTimes(j)
-	row("floor", j.Gap.Floor.Label()+from(j.Gap.Floor), p.print(p.floor), p.interval(floor), "")
+	row("floor", j.Gap.Floor.Label()+from(j.Gap.Floor), p.print(p.floor), p.interval(floor, p.floor), "")
 	if s != nil {
 		for i, part := range s.Parts {
-			row(joinNames(part.Terms), part.What, p.signed(p.parts[i]), p.interval(part.Quantity), p.spread(part.Spread))
+			row(joinNames(part.Terms), part.What, p.signed(p.parts[i]), p.interval(part.Quantity, p.parts[i]), p.spread(part.Spread))
 		}
-		row("residual", "not explained", p.signed(p.residual), p.interval(s.Residual), p.spread(s.ResidualSpread))
+		row("residual", "not explained", p.signed(p.residual), p.interval(s.Residual, p.residual), p.spread(s.ResidualSpread))
 	}
-	row("library", j.Gap.Row.Label()+from(j.Gap.Row), p.print(p.library), p.interval(library), "")
+	row("library", j.Gap.Row.Label()+from(j.Gap.Row), p.print(p.library), p.interval(library, p.library), "")
 	fmt.Fprintf(w, "\nVerdict: %s.\n\n", j.Sentence())
 	for _, r := range j.Gap.Readings() {
 		fmt.Fprintf(w, "- The residual, by the sources: *%s*: %s (%s)\n", r.Term, r.What, strings.Join(r.Source, ", "))

@@ -281,7 +281,8 @@ func (r *Run) tells(backend, key, value string) bool {
 	return false
 }
 
-// Point names the work: workload and axes, without those that every row of the run has alike.
+// Point names the work and where it was done: workload, axes, and what of the NIC and the device other rows of the
+// workload have otherwise; without the axes that every row of the run has alike.
 func (w *Row) Point() string {
 	c := w.First()
 	parts := []string{c.Workload}
@@ -293,7 +294,34 @@ func (w *Row) Point() string {
 			parts = append(parts, k+"="+c.Axes[k])
 		}
 	}
-	return strings.Join(parts, " ")
+	return strings.Join(append(parts, w.where()...), " ")
+}
+
+// where is what of the NIC and the device differs among the rows of the workload.
+func (w *Row) where() []string {
+	if w.Run == nil {
+		return nil
+	}
+	c := w.First()
+	differs := func(value func(*record.Case) string) bool {
+		return slices.ContainsFunc(w.Run.Rows, func(o *Row) bool {
+			oc := o.First()
+			return oc.Workload == c.Workload && value(oc) != value(c)
+		})
+	}
+	var parts []string
+	if differs(func(c *record.Case) string { return c.NIC }) {
+		parts = append(parts, "nic="+c.NIC)
+	}
+	for _, k := range slices.Sorted(maps.Keys(c.NICConfig)) {
+		if differs(func(c *record.Case) string { return c.NICConfig[k] }) {
+			parts = append(parts, "nic."+k+"="+c.NICConfig[k])
+		}
+	}
+	if differs(func(c *record.Case) string { return c.Device }) {
+		parts = append(parts, "device="+c.Device)
+	}
+	return parts
 }
 
 // varies says whether an axis has several values among the rows of a workload.

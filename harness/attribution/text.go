@@ -25,11 +25,15 @@ type scale struct {
 // scaleFor chooses the unit of a gap by the library's time.
 func scaleFor(j *Judgement) scale {
 	library, floor, _, _ := j.Gap.Times()
+	const ns = 1e6
+	low := min(library.Value, floor.Value)
 	switch top := max(library.Value, floor.Value); {
-	case top < 1e8: // 100 ns
+	case top < 100*ns:
 		return scale{"ns", 1e6, 2}
-	case top < 2e8:
+	case top < 200*ns || low < 100*ns && top < 1000*ns: // the smaller of the two keeps three digits
 		return scale{"ns", 1e6, 1}
+	case low < 100*ns && top < 1e4*ns:
+		return scale{"ns", 1e6, 0}
 	case top < 1e11:
 		return scale{"us", 1e9, 2}
 	case top < 1e12:
@@ -55,13 +59,14 @@ func (s scale) signed(v int64) string {
 	return s.print(v)
 }
 
-// interval is the interval of a quantity in the unit; "" if there is none.
-func (s scale) interval(q Quantity) string {
+// interval is the interval of a quantity in the unit; "" if there is none. It holds what is printed of the quantity,
+// which the sum of a waterfall may round to the other side.
+func (s scale) interval(q Quantity, printed int64) string {
 	low, high, ok := q.Interval()
 	if !ok {
 		return ""
 	}
-	return s.print(s.round(ToFemto(low))) + ".." + s.print(s.round(ToFemto(high)))
+	return s.print(min(printed, s.round(ToFemto(low)))) + ".." + s.print(max(printed, s.round(ToFemto(high))))
 }
 
 func (s scale) spread(p *Spread) string {
@@ -143,7 +148,7 @@ func (t *text) analysis(a *Analysis) {
 		t.overview(a)
 	} else if len(a.Unsplit) == 0 {
 		t.line("")
-		t.wrapped("No library row here. --as minigda:KEY=VALUE lets a row of a floor pose as a library.", "", "")
+		t.wrapped(a.Nothing(), "", "")
 	}
 	if t.brief {
 		t.findings(a)
@@ -158,6 +163,23 @@ func (t *text) analysis(a *Analysis) {
 	t.effects(a)
 	t.costs(a)
 	t.findings(a)
+}
+
+// Nothing says why there is nothing to split.
+func (a *Analysis) Nothing() string {
+	var have []string
+	floor := Floors[0]
+	for _, w := range a.Run.Rows {
+		if slices.Contains(Floors, w.Backend()) {
+			floor = w.Backend()
+		} else if _, _, is := identify(w, a.Run.libraries, nil); is && !slices.Contains(have, w.Backend()) {
+			have = append(have, w.Backend())
+		}
+	}
+	if have != nil {
+		return fmt.Sprintf("No row of %s here has a time or a message rate: that is what adds up, and can be split.", strings.Join(have, ", "))
+	}
+	return fmt.Sprintf("No library row here. --as %s:KEY=VALUE lets a row of a floor pose as a library.", floor)
 }
 
 // Title says what the run is of.
@@ -265,24 +287,24 @@ func (t *text) waterfall(n int, j *Judgement) {
 	t.wrapped(fmt.Sprintf("[%d] %s: %s, %s", n, j.Gap.Name(), j.what(), p.unit), "", "    ")
 	floorQ, libraryQ := mustTimes(j)
 	bar := newBars(p, 22)
-	rows := [][]string{{"floor", j.Gap.Floor.Label() + from(j.Gap.Floor), p.print(p.floor), p.interval(floorQ), bar.total(p.floor)}}
+	rows := [][]string{{"floor", j.Gap.Floor.Label() + from(j.Gap.Floor), p.print(p.floor), p.interval(floorQ, p.floor), bar.total(p.floor)}}
 	at := p.floor
 	if s != nil {
 		for i, part := range s.Parts {
-			note := p.interval(part.Quantity)
+			note := p.interval(part.Quantity, p.parts[i])
 			if sp := p.spread(part.Spread); sp != "" {
 				note = strings.TrimSpace(note + " (" + sp + ")")
 			}
 			rows = append(rows, []string{joinNames(part.Terms), part.What, p.signed(p.parts[i]), note, bar.step(at, at+p.parts[i])})
 			at += p.parts[i]
 		}
-		note := p.interval(s.Residual)
+		note := p.interval(s.Residual, p.residual)
 		if sp := p.spread(s.ResidualSpread); sp != "" {
 			note = strings.TrimSpace(note + " (" + sp + ")")
 		}
 		rows = append(rows, []string{"residual", "not explained: library code and what has no rung", p.signed(p.residual), note, bar.step(at, at+p.residual)})
 	}
-	rows = append(rows, []string{"library", j.Gap.Row.Label() + from(j.Gap.Row), p.print(p.library), p.interval(libraryQ), bar.total(p.library)})
+	rows = append(rows, []string{"library", j.Gap.Row.Label() + from(j.Gap.Row), p.print(p.library), p.interval(libraryQ, p.library), bar.total(p.library)})
 	t.table(rows, "llrll", "    ")
 	t.remarks(j, s, p)
 }

@@ -53,7 +53,11 @@ func parseSettings(text string, pos int) ([]Setting, error) {
 	if pos == len(text) {
 		return nil, nil
 	}
-	for _, part := range strings.Split(text[pos:], ",") {
+	for _, whole := range strings.Split(text[pos:], ",") {
+		// White space around a part means nothing: a long spec may be printed, and pasted, over several lines.
+		part := strings.TrimSpace(whole)
+		next := pos + len(whole) + 1
+		pos += strings.Index(whole, part)
 		key, list, ok := strings.Cut(part, "=")
 		switch {
 		case !isName(key):
@@ -80,7 +84,7 @@ func parseSettings(text string, pos int) ([]Setting, error) {
 			at += len(v) + 1
 		}
 		settings = append(settings, s)
-		pos += len(part) + 1
+		pos = next
 	}
 	return settings, nil
 }

@@ -27,6 +27,7 @@ func TestParseSpec(t *testing.T) {
 		{"op:x=8..64*2", Spec{"op", []Setting{{"x", []string{"8", "16", "32", "64"}}}}},
 		{"op:x=8..70*2|1M", Spec{"op", []Setting{{"x", []string{"8", "16", "32", "64", "1M"}}}}},
 		{"op:x=1K..4K*2", Spec{"op", []Setting{{"x", []string{"1024", "2048", "4096"}}}}},
+		{"op:size=8|64K,\n    op=put, x=1 ", Spec{"op", []Setting{{"size", []string{"8", "64K"}}, {"op", []string{"put"}}, {"x", []string{"1"}}}}}, // pasted
 		{"op:x=7..7", Spec{"op", []Setting{{"x", []string{"7"}}}}},
 		{"op:x=1..5000000000G*1000", Spec{}}, // beyond 2^62
 	}
@@ -55,6 +56,7 @@ func TestParseSpecErrorsPointAtTheFault(t *testing.T) {
 		msg  string
 	}{
 		{"", 0, "not a name"},
+		{"op:size=8,  =2", 12, "not a key"},
 		{":a=1", 0, "not a name"},
 		{"op size", 0, "not a name"},
 		{"8op", 0, "not a name"},

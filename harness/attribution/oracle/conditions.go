@@ -143,7 +143,7 @@ func within(value, valid string) bool {
 
 // conditionKeys are the keys that a model, a selector or a validity looks at.
 var conditionKeys = []string{
-	"active", "api", "backend", "batch", "burst", "clock", "counter", "cpu", "handoff", "inline", "inline_limit", "op", "order", "path", "pattern", "payload",
+	"active", "api", "backend", "batch", "burst", "clock", "counter", "cpu", "handoff", "inline", "inline_limit", "lock", "op", "order", "path", "pattern", "payload",
 	"processor", "qps", "queue", "queues", "ring_mode", "rings", "role", "scope", "senders", "sharing", "size", "sms", "threads", "transport", "workers",
 }
 

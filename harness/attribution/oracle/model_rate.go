@@ -82,6 +82,9 @@ func (c *calc) gdaRate() bound {
 		}
 		return b
 	}
+	if c.q["lock"] == "block" {
+		c.none("lock=block: its constants are of a lock in GPU memory")
+	}
 	qps, batch := c.num("qps"), c.num("batch")
 	switch c.q["sharing"] {
 	case "lock":

@@ -104,7 +104,7 @@ func (f *fit) shared(order string, x *solution) {
 		{"handoff", "slot", "1/rate, slots handed off", func(p *Point) float64 { return 1 / p.Value }},
 	} {
 		list := f.smallRates("backend", "minigda", "sharing", c.sharing, "qps", "1", "order", order)
-		list = slices.DeleteFunc(list, func(p *Point) bool { return p.num("threads") < 2 })
+		list = slices.DeleteFunc(list, func(p *Point) bool { return p.num("threads") < 2 || p.Conditions["lock"] == "block" })
 		if len(list) == 0 {
 			f.refuse("%s: there is no rate of several threads with minigda sharing=%s and qps=1", c.name, c.sharing)
 			continue
