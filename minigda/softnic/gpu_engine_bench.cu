@@ -379,6 +379,7 @@ void duplex(rig::Setup s, uint32_t bytes, double copy_engine) {
 } // namespace
 
 int main(int argc, char **argv) {
+    rig::load_at_once();
     const char *what = argc > 1 ? argv[1] : "all";
     auto want = [&](const char *part) { return strcmp(what, "all") == 0 || strcmp(what, part) == 0; };
     int devices = 0;

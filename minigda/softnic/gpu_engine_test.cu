@@ -485,6 +485,7 @@ bool any_device() {
 } // namespace
 
 int main(int argc, char **argv) {
+    rig::load_at_once();
     if (!any_device()) {
         printf("gpu_engine_test: skipped: no CUDA device\n");
         return 0;

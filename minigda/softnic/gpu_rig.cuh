@@ -32,6 +32,10 @@
 
 namespace rig {
 
+// Before the first CUDA call of a program: a kernel that is loaded when it is first launched waits until nothing runs, and
+// the NIC's runs already.
+inline void load_at_once() { setenv("CUDA_MODULE_LOADING", "EAGER", 1); }
+
 struct Queue { // as a posting thread sees it
     uint8_t *sq;
     uint32_t *dbr;
