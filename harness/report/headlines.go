@@ -116,7 +116,7 @@ func (u *run) writeHeadlines(w io.Writer, sections []*section, tables [][]line, 
 
 // text is a headline in one line: "op size=8 issue, ns: miniproxy 7.13, minigda 11.3 (1.58x)".
 func (h *Headline) text() string {
-	name := strings.Join(strings.Fields(h.Workload+" "+h.Point+" "+h.Metric), " ") + ", " + h.Unit
+	name := WithUnit(strings.Join(strings.Fields(h.Workload+" "+h.Point+" "+h.Metric), " "), h.Unit)
 	if h.Of != "" {
 		name += " (" + h.Of + ")"
 	}

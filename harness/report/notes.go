@@ -347,7 +347,7 @@ func (m *comparison) workload() string {
 
 // heading names a metric and its unit, and whose figures they are.
 func (m *comparison) heading(u unit) string {
-	s := m.name + ", " + u.name
+	s := WithUnit(m.name, u.name)
 	if of := m.of(); of != "" {
 		s += " (" + of + ")"
 	}

@@ -50,7 +50,18 @@ func unitBetween(class workloads.Class, base string, low, high float64) unit {
 		}
 		return unit{"GB/s", 1e9}
 	}
+	if base == "1" {
+		return unit{"", 1} // a share, a count: "kept_send, 1" would tell nobody anything
+	}
 	return unit{base, 1}
+}
+
+// WithUnit is a metric's name with its unit, if it has any.
+func WithUnit(name, unit string) string {
+	if unit == "" {
+		return name
+	}
+	return name + ", " + unit
 }
 
 // number prints three digits, and all digits of the integer part up to five.

@@ -86,8 +86,8 @@ func distribution(
 	}
 	fig := &Figure{ID: l.Title, Kind: distributionKind, Plot: l}
 	unit, scale := report.Unit(m.Class, m.Base, lowest(m), lowest(m))
-	fig.Head = []string{"row", "operations", "min, " + unit, "p50", "p90", "p99", "p99.9", "max", "p99 over process runs", "n"}
-	l.X = plot.Axis{Label: report.Clean(m.Name) + ", " + unit, Scale: plot.Log10}
+	fig.Head = []string{"row", "operations", report.WithUnit("min", unit), "p50", "p90", "p99", "p99.9", "max", "p99 over process runs", "n"}
+	l.X = plot.Axis{Label: report.WithUnit(report.Clean(m.Name), unit), Scale: plot.Log10}
 	cells, of := chosen(u, samples, m)
 	if only && len(cells) > 0 {
 		return fig, nil
@@ -115,7 +115,7 @@ func distribution(
 		return nil, bad
 	}
 	l.Note = report.Clean(ev.note(join(sec.Common), common, "drawn to p99.9; markers at p50, p90 and p99, their bars: range over the process runs"))
-	fig.Text = fmt.Sprintf("Cumulative share of operations by %s, %s, of %s.", m.Name, unit, count(len(l.Series), "row"))
+	fig.Text = fmt.Sprintf("Cumulative share of operations by %s, of %s.", report.WithUnit(m.Name, unit), count(len(l.Series), "row"))
 	return fig, bad
 }
 

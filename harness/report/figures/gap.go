@@ -115,13 +115,13 @@ func gapFigure(
 	unit, scale := report.Unit(class, base, low, high)
 	b := &plot.Bars{
 		Title: report.Clean(fmt.Sprintf("%s: %s %s", gapKind, sec.Workload, name)),
-		X:     plot.Axis{Label: report.Clean(name) + ", " + unit},
+		X:     plot.Axis{Label: report.WithUnit(report.Clean(name), unit)},
 	}
 	if parts > 1 {
 		b.Title += fmt.Sprintf(" (%d of %d)", part+1, parts)
 	}
 	fig := Figure{
-		ID: b.Title, Kind: gapKind, Plot: b, Head: []string{"point", "row", name + ", " + unit, "low", "high", "floor", "gap", "ratio", "n"},
+		ID: b.Title, Kind: gapKind, Plot: b, Head: []string{"point", "row", report.WithUnit(name, unit), "low", "high", "floor", "gap", "ratio", "n"},
 	}
 	b.Parts = []string{"up to the best verified floor", "above it (slower)"}
 	if class != workloads.Time {

@@ -25,10 +25,7 @@ func History(s *results.Series) Figure {
 		}
 	}
 	unit, scale := report.Unit(s.Class, s.Unit, low, high)
-	label := s.Metric
-	if unit != "" {
-		label += ", " + unit
-	}
+	label := report.WithUnit(s.Metric, unit)
 	h := &plot.History{
 		Title: report.Clean(s.Name + ": " + s.Metric), Y: plot.Axis{Label: report.Clean(label), Zero: s.Exact},
 	}

@@ -246,7 +246,7 @@ func (k kind) draw(f *facet, curves []*curve, vary map[string]bool, part, parts 
 	}
 	l := &plot.Lines{
 		Title: report.Clean(strings.TrimSpace(fmt.Sprintf("%s: %s %s", k.title, f.metric, text(title)))),
-		X:     k.x, Y: plot.Axis{Label: report.Clean(f.metric) + ", " + unit, Scale: k.y, Zero: k.y == plot.Linear},
+		X:     k.x, Y: plot.Axis{Label: report.WithUnit(report.Clean(f.metric), unit), Scale: k.y, Zero: k.y == plot.Linear},
 		Ring: "first size that reaches 90 % of its best",
 	}
 	if parts > 1 {
@@ -259,7 +259,7 @@ func (k kind) draw(f *facet, curves []*curve, vary map[string]bool, part, parts 
 	l.Note = report.Clean(ev.note(join(rest), common, ""))
 	fig := Figure{
 		ID: k.title + " " + f.metric + " " + text(title), Kind: SweepKind, Plot: l,
-		Head: []string{"series", k.x.Label, f.metric + ", " + unit, "low", "high", "n"},
+		Head: []string{"series", k.x.Label, report.WithUnit(f.metric, unit), "low", "high", "n"},
 	}
 	var said []string
 	for _, c := range curves {
@@ -281,7 +281,7 @@ func (k kind) draw(f *facet, curves []*curve, vary map[string]bool, part, parts 
 		}
 		l.Series = append(l.Series, s)
 	}
-	fig.Text = fmt.Sprintf("%s, %s, over %s, of %s.", f.metric, unit, k.x.Label, count(len(curves), "configuration"))
+	fig.Text = fmt.Sprintf("%s, over %s, of %s.", report.WithUnit(f.metric, unit), k.x.Label, count(len(curves), "configuration"))
 	if said != nil {
 		fig.Text += " 90 % of the best: " + strings.Join(said, "; ") + "."
 	}
