@@ -60,6 +60,7 @@ struct Rings {
     uint32_t put_max;      // bytes of one put
     uint32_t shared;       // agents may share a ring
     uint32_t posted;       // nothing orders the payload of a put (GPU only)
+    uint32_t held;         // the NIC stands still while a worker posts
 };
 
 template <Handoff F> struct Handle {
@@ -194,6 +195,13 @@ template <Handoff F> class Handle<F>::Agent {
     GIC_DEVICE void gpu_visible() { gic::fence_acq_rel<gic::Scope::system>(); }
 
     GIC_DEVICE int ring() { return gic::OK; }
+
+    // Where the NIC is held: until the worker has posted all that this agent handed over. Otherwise nothing.
+    GIC_DEVICE int submitted() {
+        if (!h_.rings.held)
+            return gic::OK;
+        return gic::broadcast(self_, self_.lane == 0 ? wait_taken(h_, self_, last_) : (int)gic::OK);
+    }
 
   private:
     GIC_DEVICE static uint32_t ring_number(const Handle &h, const gic::Self &self) {
@@ -331,6 +339,13 @@ template <Handoff F> class Handle<F>::Agent {
                 return s;
         }
         return gic::load_relaxed(&p->status);
+    }
+    GIC_COLD static int wait_taken(const Handle &h, gic::Self self, uint32_t end) {
+        Progress *p = progress(h, self);
+        for (gic::Spin spin(h.env); (int32_t)(end - (uint32_t)gic::load_acquire(&p->consumed)) > 0;)
+            if (int s = spin.failed())
+                return s;
+        return gic::OK;
     }
     GIC_COLD static int wait_word(const Handle &h, const uint64_t *word, uint64_t at_least) {
         for (gic::Spin spin(h.env); gic::load_acquire(word) < at_least;)

@@ -40,7 +40,8 @@ int check(const struct gda_fabric *fabric, const Attr &a) {
 
 } // namespace
 
-Host::Host(struct gda_fabric *fabric, const Attr &attr) : fabric_(fabric), attr_(attr), error_(new Error) {}
+Host::Host(struct gda_fabric *fabric, const Attr &attr)
+    : fabric_(fabric), attr_(attr), error_(new Error), gate_(new Gate{fabric->nic}) {}
 
 int Host::create(struct gda_fabric *fabric, const Attr &attr, std::unique_ptr<Host> *host_p) {
     if (int rc = check(fabric, attr))
@@ -84,6 +85,7 @@ int Host::allocate() {
     r.progress = (Progress *)progress;
     r.producer = device_producer_ = (Producer *)producer;
     r.posted = attr_.posted;
+    r.held = attr_.hold_ns != 0;
     if (fabric_->gpu) {
         void *device;
         if ((rc = fabric_->gpu->alloc(sizeof(Producer) * r.count, &device)) != 0)
@@ -103,6 +105,16 @@ int Host::start() {
 }
 
 size_t Host::step(uint32_t worker) { return workers_.at(worker)->step(); }
+
+void Host::hold() {
+    if (attr_.hold_ns)
+        gate_->set(true);
+}
+
+void Host::release() {
+    if (attr_.hold_ns)
+        gate_->set(false);
+}
 
 int Host::begin() {
     if (!fabric_->gpu)

@@ -50,6 +50,9 @@ struct Attr {
     uint32_t qps = 1;
     uint32_t rest_ns =
         0; // that a worker leaves all its rings alone after it found them empty, 0..MAX_REST_NS
+    // Between hold() and release() the NIC stands still while a worker posts, and looks at the queues only when something
+    // is to be completed and no worker has found anything to post for so long: posting alone. 0: never.
+    uint32_t hold_ns = 0;
 };
 
 // Since the Host was made.
@@ -73,6 +76,11 @@ class Host {
     // seen.
     size_t step(uint32_t worker);
 
+    // Around a launch, with hold_ns: release() also if it failed, and after drain() if not. Other control calls of the NIC
+    // are made outside.
+    void hold();
+    void release();
+
     // Before and after a launch on a GPU, whose producers live in its memory. Nothing without one.
     int begin();
     int end();
@@ -93,6 +101,7 @@ class Host {
   private:
     class Worker;
     struct Error; // text behind a lock
+    struct Gate;  // when the NIC looks
     Host(struct gda_fabric *fabric, const Attr &attr);
     int allocate();
 
@@ -105,6 +114,7 @@ class Host {
         nullptr; // by worker, peer and block of the send queue; only where nothing goes inline
     uint32_t values_key_ = 0;
     std::unique_ptr<Error> error_;
+    std::unique_ptr<Gate> gate_;
     std::vector<std::unique_ptr<Worker>> workers_;
 };
 

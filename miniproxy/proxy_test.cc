@@ -469,6 +469,58 @@ void test_inline() {
     }
 }
 
+// With hold_ns the NIC executes nothing while workers post, and everything once they have not for so long.
+void test_held() {
+    constexpr Handoff F = Handoff::tuned;
+    constexpr uint32_t AGENTS = 4, EACH = 100;
+    Attr attr{AGENTS, 128, 2, 16, 28, false, false};
+    attr.hold_ns = 100000000;
+    Bed bed(2, attr, SOFTNIC_REAL, 256);
+    auto put = [&](uint32_t agent, bool all) {
+        Handle<F> h = bed.handle<F>(0);
+        Agent<F> a(h, gic::Self{agent, AGENTS, 0, 1});
+        for (uint64_t i = 0; i < EACH; i++)
+            OK(a.put(1, 16384 + 8 * (agent * EACH + i), 8 * i, 8));
+        OK(a.submitted());
+        if (all)
+            OK(a.quiet());
+    };
+    auto executed = [&] {
+        struct softnic_counters c;
+        softnic_counters_get(bed.fabric(0)->nic, SOFTNIC_ALL_QPS, &c);
+        return c.wqes;
+    };
+    bed.host(0).hold();
+    const uint64_t start = gic::globaltimer();
+    for (uint32_t i = 0; i < AGENTS; i++)
+        put(i, false);
+    uint64_t moved = 0;
+    for (uint64_t i = 0; i < AGENTS * EACH; i++)
+        moved += bed.word(1, 16384 + 8 * i) != 0;
+    // Of a machine that stopped for longer nothing is claimed.
+    CHECK(moved == 0 || gic::globaltimer() - start > attr.hold_ns, "%llu puts executed while the NIC is held",
+          (unsigned long long)moved);
+    OK(bed.host(0).drain(bed.env));
+    bed.host(0).release();
+    CHECK(executed() == AGENTS * EACH, "%llu WQEs", (unsigned long long)executed());
+
+    // More than the queues hold: the NIC makes room. Several launches, agents of several threads.
+    for (uint32_t round = 0; round < 3; round++) {
+        bed.host(0).hold();
+        std::vector<std::thread> threads;
+        for (uint32_t i = 0; i < AGENTS; i++)
+            threads.emplace_back([&, i] {
+                for (uint32_t n = 0; n < 2; n++)
+                    put(i, n == 1);
+            });
+        for (std::thread &t : threads)
+            t.join();
+        OK(bed.host(0).drain(bed.env));
+        bed.host(0).release();
+    }
+    CHECK(executed() == 7 * AGENTS * EACH, "%llu WQEs", (unsigned long long)executed());
+}
+
 void test_attributes() {
     Bed bed(1, kDefault, SOFTNIC_VIRTUAL);
     std::unique_ptr<Host> host;
@@ -502,6 +554,7 @@ int main() {
     test_wrap<Handoff::tuned>();
     test_wrap<Handoff::baseline>();
     test_chains();
+    test_held();
     test_full_ring();
     test_order<Handoff::tuned>(4, {4, 64, 1, 4, 220, false, false});
     test_order<Handoff::tuned>(6, {8, 64, 3, 16, 220, false, false});

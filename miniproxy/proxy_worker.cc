@@ -50,7 +50,8 @@ __attribute__((format(printf, 1, 2))) std::string text(const char *fmt, ...) {
 Host::Worker::Worker(const Host &host, uint32_t index)
     : fabric_(host.fabric_), attr_(host.attr_), index_(index), results_(host.rings_.results),
       result_slots_(host.rings_.result_slots), results_key_(host.results_key_), values_key_(host.values_key_),
-      put_max_(host.rings_.put_max), error_(host.error_.get()), shift_(host.rings_.shift) {
+      put_max_(host.rings_.put_max), error_(host.error_.get()), gate_(host.gate_.get()),
+      shift_(host.rings_.shift) {
     for (uint32_t i = 0; i < fabric_->nranks * attr_.qps; i++) {
         const uint32_t peer = i / attr_.qps, own = index * attr_.qps + i % attr_.qps;
         const struct gda_qp *qp = &fabric_->qps[peer * fabric_->qps_per_peer + own];
@@ -116,6 +117,21 @@ void Host::Worker::run() {
 }
 
 size_t Host::Worker::step() {
+    const size_t taken = sweep();
+    size_t seen = 0;
+    // While there is work the CQs can wait: each look at a CQE that has come is a line from another processor.
+    unlooked_ += taken;
+    if (taken == 0 || unlooked_ >= TAKEN_PER_LOOK) {
+        unlooked_ = 0;
+        seen = retire();
+    }
+    if (attr_.hold_ns)
+        move_gate(taken);
+    return seen + taken;
+}
+
+// Up to a batch from each ring.
+size_t Host::Worker::sweep() {
     const uint32_t rings = (uint32_t)rings_.size();
     size_t taken = 0;
     for (uint32_t i = 0, at = first_; i < rings; i++) {
@@ -136,12 +152,31 @@ size_t Host::Worker::step() {
             announce(q);
         bump(descriptors_, taken);
     }
-    // While there is work the CQs can wait: each look at a CQE that has come is a line from another processor.
-    unlooked_ += taken;
-    if (taken && unlooked_ < TAKEN_PER_LOOK)
-        return taken;
-    unlooked_ = 0;
-    return retire() + taken;
+    if (attr_.hold_ns) // what producers are told of has been announced
+        for (Ring &r : rings_)
+            tell(r);
+    return taken;
+}
+
+void Host::Worker::tell(Ring &r) {
+    if (r.consumed != r.told)
+        gic::store_release(&r.progress->consumed, r.told = r.consumed);
+}
+
+void Host::Worker::move_gate(size_t taken) {
+    bool posting = taken != 0, waiting = false;
+    if (posting)
+        idle_since_ = 0;
+    else if (posting_ && idle_since_ == 0)
+        posting = (idle_since_ = gic::globaltimer()) != 0;
+    else if (posting_)
+        posting = gic::globaltimer() - idle_since_ < attr_.hold_ns;
+    for (const Queue &q : queues_)
+        waiting = waiting || (q.done_idx != q.prod_idx && !q.failed);
+    if (posting != posting_ || waiting != waiting_)
+        gate_->change(posting - posting_, waiting - waiting_);
+    posting_ = posting;
+    waiting_ = waiting;
 }
 
 // Poll the CQs, then publish what that completes.
@@ -225,8 +260,8 @@ size_t Host::Worker::take_from(Ring &r) {
         n++;
     }
     // A producer that waits for room reads the line that this store takes away from it, or from its device.
-    if (r.consumed != r.told && (n < attr_.batch || r.consumed - r.told > r.mask / RING_PARTS))
-        gic::store_release(&r.progress->consumed, r.told = r.consumed);
+    if (!attr_.hold_ns && (n < attr_.batch || r.consumed - r.told > r.mask / RING_PARTS))
+        tell(r);
     if (r.failed)
         complete(r);
     return r.consumed - before;

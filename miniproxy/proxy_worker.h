@@ -22,6 +22,39 @@ struct Host::Error {
     }
 };
 
+// With Attr.hold_ns: the NIC is held unless some worker waits for it and none is posting. Control calls of the NIC are
+// one thread's at a time; so they are made behind the lock, and none any more when set(false) has returned.
+struct Host::Gate {
+    struct softnic *const nic;
+    std::mutex lock{};
+    bool on = false;
+    uint32_t posting = 0, waiting = 0; // workers
+
+    void set(bool hold) {
+        std::lock_guard<std::mutex> one(lock);
+        on = hold;
+        if (on)
+            apply();
+        else
+            softnic_resume(nic);
+    }
+    void change(int more_posting, int more_waiting) {
+        std::lock_guard<std::mutex> one(lock);
+        posting += (uint32_t)more_posting;
+        waiting += (uint32_t)more_waiting;
+        if (on)
+            apply();
+    }
+
+  private:
+    void apply() {
+        if (posting || !waiting)
+            softnic_hold(nic);
+        else
+            softnic_resume(nic);
+    }
+};
+
 class Host::Worker {
   public:
     Worker(const Host &host, uint32_t index);
@@ -67,6 +100,9 @@ class Host::Worker {
     };
 
     void run();
+    size_t sweep();
+    void tell(Ring &r);
+    void move_gate(size_t taken);
     size_t retire();
     size_t poll(Queue &q);
     void complete(Ring &r);
@@ -91,11 +127,15 @@ class Host::Worker {
     const uint64_t *const results_;
     const uint32_t result_slots_, results_key_, values_key_, put_max_;
     Error *const error_;
+    Gate *const gate_;
     const uint32_t shift_;
     std::vector<Queue> queues_; // [peer * attr_.qps + i]
     std::vector<Ring> rings_;
     uint32_t first_ = 0;  // ring a sweep starts with
     size_t unlooked_ = 0; // descriptors taken since the CQs were looked at
+    // As the gate knows it, and since when nothing has been taken; 0: something has.
+    bool posting_ = false, waiting_ = false;
+    uint64_t idle_since_ = 0;
     std::atomic<uint64_t> descriptors_{0}, wqes_{0}, doorbells_{0};
     std::atomic<bool> quit_{false};
     std::thread thread_;

@@ -34,9 +34,15 @@ const struct gic_key keys[] = {
     {"inline", "auto", "auto|on|off", "payload in the WQE: up to inline_limit, always, never"},
     {"inline_limit", "28", "8..972", "largest payload that inline=auto puts into the WQE, in bytes"},
     {"depth", "1024", "64..32768", "basic blocks per send queue, a power of two"},
+    {"hold", "off", "off|on",
+     "rate, goodput: the NIC looks at the queues only while the workers have nothing to post; what they post "
+     "is timed alone, as posting_rate"},
     {"counter", "host", "host|gpu", "memory of the completion counters"},
 };
 constexpr uint32_t key_count = sizeof keys / sizeof *keys;
+
+// Rings that stay empty so long have been emptied; a device fills one of them every 0.1 us.
+constexpr uint32_t hold_ns = 20000;
 
 gic::Config config_of(const struct gic_open *open) { return gic::Config(keys, key_count, open); }
 
@@ -53,6 +59,7 @@ proxy::Attr attr_of(const gic::Config &c) {
     a.inline_only = on;
     a.shared = strcmp(c.text("ring_mode"), "shared") == 0;
     a.posted = strcmp(c.text("payload"), "posted") == 0;
+    a.hold_ns = strcmp(c.text("hold"), "on") == 0 ? hold_ns : 0;
     return a;
 }
 
@@ -161,24 +168,30 @@ int read_window(struct gic_session *s, uint64_t offset, void *dst, size_t bytes)
     return gda_fabric_read(s->fabric, offset, dst, bytes);
 }
 
-int prepare(struct gic_session *s, uint32_t agents) {
+int prepare(struct gic_session *s, uint32_t agents, bool hold) {
     if (!s->attr.shared && agents > s->attr.rings)
         return gic::fail(-ENOTSUP, "ring_mode=private: %u device threads for rings=%u; want a ring for each",
                          agents, s->attr.rings);
     if (agents > proxy::MAX_SHARED_AGENTS)
         return gic::fail(-ENOTSUP, "%u device threads: want at most %u", agents, proxy::MAX_SHARED_AGENTS);
     s->agents = agents;
-    const int rc = s->host->begin();
-    return rc ? rc : gda_fabric_ready(s->fabric);
+    int rc;
+    if ((rc = s->host->begin()) != 0 || (rc = gda_fabric_ready(s->fabric)) != 0)
+        return rc;
+    if (hold)
+        s->host->hold();
+    return 0;
 }
 
 // The run is over when the workers have completed what the kernel left in the rings.
 int finish(struct gic_session *s, int status) {
     const std::string said = gic::error_text();
-    if (int rc = s->host->end())
-        return status ? gic::fail(status, "%s", said.c_str()) : rc;
-    if (status == gic::OK && (status = s->host->drain(s->env)) != gic::OK)
+    const int ended = s->host->end();
+    if (ended == 0 && status == gic::OK && (status = s->host->drain(s->env)) != gic::OK)
         gic::fail(status, "complete the rings: %s", gic::status_text(status));
+    s->host->release();
+    if (ended)
+        return status ? gic::fail(status, "%s", said.c_str()) : ended;
     std::string why = s->host->error();
     return status == gic::ERR_IO && !why.empty() ? gic::fail(status, "%s", why.c_str()) : status;
 }
@@ -190,9 +203,11 @@ template <Handoff F> struct Launch {
     template <class W> int operator()() {
         gic::Gpu *gpu = s->fabric->gpu.get();
         const gic::Env env{gpu ? gpu->stop_word() : s->stop, s->env.timeout_ns};
+        // Others wait for memory that a NIC which stands still never writes.
+        constexpr bool hold = std::is_same_v<W, rate_workload> || std::is_same_v<W, goodput_workload>;
         return gic::drive<W>(
             s->host->handle<F>(env, 1), run, s->results,
-            [this](uint32_t agents, proxy::Handle<F> &) { return prepare(s, agents); },
+            [this](uint32_t agents, proxy::Handle<F> &) { return prepare(s, agents, hold); },
             [this](uint32_t, proxy::Handle<F> &, int status) { return finish(s, status); }, gpu, s->stop);
     }
 };
@@ -241,6 +256,7 @@ int facts(struct gic_session *s, const struct gic_kv **facts_p, uint32_t *count_
         s->facts.set("worker_qps", s->attr.qps);
         s->facts.set("completion_scope", std::string("ring"));
         s->facts.set("counter", std::string("host"));
+        s->facts.set("hold", std::string(s->attr.hold_ns ? "on" : "off"));
         s->facts.set("payload", std::string(s->attr.posted ? "posted" : "ordered"));
         const uint32_t agents = s->fabric->gpu ? 1 : s->agents; // one thread waits for the kernel
         s->facts.set("runnable_threads", agents + s->attr.workers + s->fabric->workers);

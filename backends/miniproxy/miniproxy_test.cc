@@ -83,7 +83,7 @@ void test_session(const char *batch, bool exact) {
     CHECK(b.window(s, 4096) == 0, "%s", b.last_error());
     CHECK(b.run(s, &run, &result) == -ENOTSUP, "an unknown workload runs");
     CHECK(b.window(s, ((uint64_t)1 << 40) + 1) == -EINVAL, "a window beyond a descriptor's reach");
-    CHECK(prepare(s, 4) == 0 && prepare(s, 5) == -ENOTSUP, "agents and rings");
+    CHECK(prepare(s, 4, false) == 0 && prepare(s, 5, false) == -ENOTSUP, "agents and rings");
     CHECK(!strcmp(b.last_error(), "ring_mode=private: 5 device threads for rings=4; want a ring for each"),
           "%s", b.last_error());
 
