@@ -283,6 +283,9 @@ func column(runs []*processRun, at int) []float64 {
 	return out
 }
 
+// withinThreshold is the reason of a metric that differs, by less than matters.
+const withinThreshold = "differs, within the threshold"
+
 // decideMetric turns numbers into a verdict: worse or better if significant and beyond the threshold; the same
 // if the whole interval is within it, or the difference is significant but within it; else unclear.
 func (r *Result) decideMetric(m *Metric) {
@@ -309,7 +312,7 @@ func (r *Result) decideMetric(m *Metric) {
 	case significant && loss < -limit:
 		m.Verdict = Better
 	case significant:
-		m.Verdict, m.Why = Same, "differs, within the threshold"
+		m.Verdict, m.Why = Same, withinThreshold
 	case m.Bounded() && m.Low >= -limit && m.High <= limit:
 		m.Verdict = Same
 	default:

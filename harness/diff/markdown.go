@@ -58,7 +58,7 @@ func (r *Result) renderMarkdown(w io.Writer, _ int) error {
 			}
 			rows++
 			u := unitOf(m)
-			verdict := string(m.Verdict)
+			verdict := r.word(m)
 			if m.Verdict == Worse || m.Verdict == Better {
 				verdict = "**" + verdict + "**"
 			}

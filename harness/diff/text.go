@@ -163,6 +163,15 @@ func Number(v float64) string {
 	return strconv.FormatFloat(v, 'f', digits, 64)
 }
 
+// word is the verdict on a metric for people. One that differs, by less than the threshold, is not called the same: its
+// p says otherwise.
+func (r *Result) word(m *Metric) string {
+	if m.Why == withinThreshold {
+		return fmt.Sprintf("within %g %%", math.Round(r.Options.Thresholds[string(m.Class)]*1e4)/100)
+	}
+	return string(m.Verdict)
+}
+
 func percent(v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return "-"
@@ -415,7 +424,7 @@ func (r *Result) metricTables(w io.Writer, width int) {
 				first = false
 			}
 			u := unitOf(m)
-			verdict := string(m.Verdict)
+			verdict := r.word(m)
 			if m.Verdict == Worse || m.Verdict == Better {
 				verdict = strings.ToUpper(verdict)
 			}
