@@ -53,7 +53,7 @@ request makes no sense, nothing was started; 130 interrupted, the records so far
 	helpShow = `Usage: gic show DIR|FILE... [flags]
 
 Prints recorded results as gic run printed them, or in a form for other tools. Several runs are
-shown one after the other; a folder without run.jsonl stands for the runs in its subfolders.
+shown one after the other; a folder without run.jsonl stands for all runs below it.
 
   $ gic show results/local
   $ gic show results/local --format csv

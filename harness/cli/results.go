@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -165,9 +166,15 @@ func (a *app) resultsList(args []string) error {
 
 func (a *app) printRuns(runs []*results.Run) {
 	t := newTable(a.stdout, "run", "time", "suite", "ranks", "host", "records", "cases")
+	const suite, hostMax = 12, 16
+	id, host := len("run"), len("host")
+	for _, r := range runs {
+		id, host = max(id, len(r.ID)), max(host, min(hostMax, utf8.RuneCountInString(r.Host)))
+	}
+	cases := width - (id + len("2006-01-02 15:04") + suite + len("ranks") + host + len("records") + 2*7) // what is left
 	t.SetColumnConfigs([]table.ColumnConfig{
-		{Number: 3, WidthMax: 12, WidthMaxEnforcer: text.WrapText}, {Number: 4, Align: text.AlignRight}, {Number: 6, Align: text.AlignRight},
-		{Number: 5, WidthMax: 16, WidthMaxEnforcer: text.WrapText}, {Number: 7, WidthMax: 28, WidthMaxEnforcer: text.WrapSoft}})
+		{Number: 4, Align: text.AlignRight}, {Number: 6, Align: text.AlignRight},
+		{Number: 5, WidthMax: hostMax, WidthMaxEnforcer: text.WrapText}, {Number: 7, WidthMax: max(12, cases), WidthMaxEnforcer: text.WrapSoft}})
 	var bad []string
 	for _, r := range runs {
 		bad = append(bad, r.Bad...)
@@ -178,18 +185,26 @@ func (a *app) printRuns(runs []*results.Run) {
 		if r.Records < r.Planned {
 			records += "/" + strconv.Itoa(r.Planned)
 		}
-		t.AppendRow(table.Row{r.ID, r.Time.UTC().Format("2006-01-02 15:04"), orDash(r.Suite), r.Ranks, r.Host, records, statusText(r.Cases)})
+		t.AppendRow(table.Row{r.ID, r.Time.UTC().Format("2006-01-02 15:04"), orDash(short(r.Suite, suite)), r.Ranks, r.Host, records, statusText(r.Cases)})
 	}
 	t.Render()
 	for _, r := range runs {
 		if r.ID != "" {
-			fmt.Fprintf(a.stdout, "%s  %s\n", r.ID, r.Path)
+			fmt.Fprintf(a.stdout, "%-*s  %s\n", id, r.ID, r.Path)
 		}
 	}
 	for _, b := range bad {
 		fmt.Fprintf(a.stdout, "error: %s\n", indent(wrap(b, width-7), 7))
 	}
-	fmt.Fprintf(a.stdout, "%d runs\n", t.Length())
+	fmt.Fprintln(a.stdout, plural(t.Length(), "run"))
+}
+
+// short cuts what is too long for a column: an import's suite is the title of a publication.
+func short(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return strings.TrimSpace(string(r[:n-3])) + "..."
+	}
+	return s
 }
 
 func statusText(count map[record.Status]int) string {

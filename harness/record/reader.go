@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,11 +22,14 @@ import (
 // maxLine bounds a line, so that a file that is no run file cannot take all memory.
 const maxLine = 16 << 20
 
+// Baselines is the folder of baselines in a folder of runs.
+const Baselines = "baselines"
+
 // FileName is the name of the record file in a run's folder.
 const FileName = "run.jsonl"
 
-// Files finds the run files of a path: the file itself, the run.jsonl in a folder, or else those in its
-// subfolders, sorted.
+// Files finds the run files of a path: the file itself, the run.jsonl in a folder, or else those of all folders below,
+// sorted; but for baselines, which are copies of runs, and of links only those that stand in the folder itself.
 func Files(path string) ([]string, error) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -38,10 +43,28 @@ func Files(path string) ([]string, error) {
 		return []string{file}, nil
 	}
 	found, err := filepath.Glob(filepath.Join(escapeGlob(path), "*", FileName))
-	if err != nil || len(found) == 0 {
-		return nil, fmt.Errorf("read records: %s holds no %s, and no folder that does", path, FileName)
+	if err != nil {
+		return nil, fmt.Errorf("read records: %w", err)
 	}
-	return found, nil
+	err = filepath.WalkDir(path, func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && d.Name() == Baselines && file != path:
+			return filepath.SkipDir
+		case !d.IsDir() && d.Name() == FileName:
+			found = append(found, filepath.Clean(file))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read records: %w", err)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("read records: %s holds no %s, and no folder below it does", path, FileName)
+	}
+	slices.Sort(found)
+	return slices.Compact(found), nil
 }
 
 // escapeGlob makes a path mean itself in a pattern.

@@ -225,13 +225,21 @@ func TestFiles(t *testing.T) {
 	touch("many/a/run.jsonl")
 	touch("empty/other.txt")
 	touch("x[*]/c/run.jsonl")
+	touch("many/a/deeper/run.jsonl")
+	touch("deep/campaign/part/run.jsonl")
+	touch("deep/campaign/other.txt")
+	touch("deep/baselines/main/run.jsonl")
+	if err := os.Symlink(filepath.Join(dir, "one"), filepath.Join(dir, "deep", "link")); err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		path string
 		want []string
 	}{
 		{"one", []string{"one/run.jsonl"}},
 		{"one/run.jsonl", []string{"one/run.jsonl"}},
-		{"many", []string{"many/a/run.jsonl", "many/b[1]/run.jsonl"}},
+		{"many", []string{"many/a/deeper/run.jsonl", "many/a/run.jsonl", "many/b[1]/run.jsonl"}},
+		{"deep", []string{"deep/campaign/part/run.jsonl", "deep/link/run.jsonl"}},
 		{"x[*]", []string{"x[*]/c/run.jsonl"}},
 	} {
 		got, err := Files(filepath.Join(dir, tc.path))

@@ -26,7 +26,7 @@ const DefaultDir = "results/local"
 const EnvDir = "GIC_RESULTS"
 
 // baselineDir is the folder of baselines below the store.
-const baselineDir = "baselines"
+const baselineDir = record.Baselines
 
 // Store is a folder of runs.
 type Store struct{ Dir string }
