@@ -105,6 +105,10 @@ void test_random() {
                 d.head &= ~(uint64_t)0x7fc0 & ~((~(uint64_t)0 << (OFFSET_SHIFT + 15)));
                 d.tail &= ((uint64_t)1 << (OFFSET_SHIFT + 15)) - 1;
             }
+            if (i % 8 == 5) // at the window's end, of a rank too many
+                d = pack(Fields{Op::put, (uint32_t)(random() % 16 / 7),
+                                W - 8 - random() % 64 + random() % 33 / 32,
+                                W - 8 - random() % 64 + random() % 33 / 32, 8, 0});
             hand_over(h, (uint32_t)(random() % 4), d);
         }
         bed.pump(2);

@@ -43,7 +43,7 @@ double work(Bed &bed) {
     {
         Handle<Handoff::tuned>::Agent a(h, gic::Self{0, 1, 0, 1});
         for (uint64_t i = 0; i < N; i++)
-            CHECK(a.put_value(0, 8 * (i % 1024), i, 8) == gic::OK, "put");
+            CHECK(a.put(0, 8 * (i % 1024), 8192 + 8 * (i % 1024), 8) == gic::OK, "put");
     }
     auto sweep = [&] {
         uint64_t start = gic::clock64();

@@ -311,10 +311,16 @@ template <Handoff F> void test_order(uint32_t agents, Attr attr) {
     for (uint32_t i = 0; i < agents; i++)
         a.push_back(std::make_unique<Agent<F>>(h, gic::Self{i, agents, 0, 1}));
     auto at = [&](uint32_t agent, uint32_t n) { return 8 * ((uint64_t)agent * EACH + n); };
+    const uint64_t source = Bed::WINDOW / 2;
     uint32_t seed = 7;
     for (uint32_t n = 0; n < EACH; n++)
         for (uint32_t i = 0; i < agents; i++) {
-            OK(a[i]->put_value(n % 2, at(i, n), at(i, n) + 1, 8));
+            const uint64_t value = at(i, n) + 1;
+            memcpy(bed.window(0) + source + at(i, n), &value, sizeof value);
+            if (n % 5 < 2) // what the worker has a loop for, and what it has not
+                OK(a[i]->put_value(n % 2, at(i, n), value, 8));
+            else
+                OK(a[i]->put(n % 2, at(i, n), source + at(i, n), 8));
             if ((seed = seed * 1103515245 + 12345) / 65536 % 5 == 0)
                 bed.host(0).step(seed / 65536 % attr.workers);
             if (seed / 65536 % 11 == 0)
@@ -384,9 +390,9 @@ void test_fence() {
     OK(a.fence(1)); // nothing handed over
     OK(a.get(1, 0, 64, 8));
     OK(a.fence(1));
-    OK(a.put(0, 0, 0, 64));
-    OK(a.put(1, 0, 0, 64));
-    OK(a.put(1, 64, 0, 64));
+    OK(a.put(0, 0, 0, 8));
+    OK(a.put(1, 0, 0, 8));
+    OK(a.put(1, 64, 0, 8));
     bed.pump(1);
     OK(a.quiet());
     OK(a.fence(1)); // the get is complete
