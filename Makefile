@@ -81,7 +81,7 @@ $(tests): $(B)/test/%: $(B)/san/%.o $(san_lib)
 	@mkdir -p $(@D)
 	$(CXX) $(SAN) -o $@ $^ $(LDLIBS)
 # softnic's tests in virtual time on the GPU engine's device code, whose lanes are coroutines here.
-warp_tests := $(foreach t,wqe queue error dc pace demand live steady softnic_fuzz,$(B)/test/minigda/softnic/warp_$(t)_test)
+warp_tests := $(foreach t,wqe queue error dc pace demand live steady burst softnic_fuzz,$(B)/test/minigda/softnic/warp_$(t)_test)
 $(B)/san/warp/%.o: minigda/softnic/%.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(SAN) -DSOFTNIC_TEST_GPU $(DEPS) -c $< -o $@
@@ -148,11 +148,11 @@ endef
 # A floor's plugin with CUDA serves device=host too. Everything but the kernels is compiled by the host compiler; a
 # kernel is one workload on one type of handle, a few to an object (GIC_PART), so that make -j spreads them.
 floors := minigda miniproxy replay rawstore
-minigda_kernels := $(foreach p,1 2 3 4 5,op-$(p)) $(foreach p,1 2 5 8,stream-$(p)) caller-1 caller-2 caller-7 caller-10 \
-	$(foreach w,alltoall moe conform,$(w)-1 $(w)-2 $(w)-6) conform-9
+minigda_kernels := $(foreach p,1 2 3 4 5 11,op-$(p)) $(foreach p,1 2 5 8 11,stream-$(p)) caller-1 caller-2 caller-7 caller-10 \
+	$(foreach w,alltoall moe conform,$(w)-1 $(w)-2 $(w)-6) conform-9 conform-11
 replay_kernels := op-1 op-2 stream-1 stream-2 alltoall-1 moe-1
 ifneq ($(CHECK),) # each workload once, and each type of handle once
-minigda_kernels := $(foreach p,2 3 4 5,op-$(p)) stream-1 stream-8 caller-7 caller-10 alltoall-1 moe-6 conform-9
+minigda_kernels := $(foreach p,2 3 4 5,op-$(p)) stream-1 stream-8 stream-11 caller-7 caller-10 alltoall-1 moe-6 conform-9
 replay_kernels := op-1 stream-2 alltoall-1 moe-1
 endif
 miniproxy_kernels := op-1 caller-7 stream-1 alltoall-1 moe-1 conform-1

@@ -78,6 +78,15 @@ GPU_FN void store128(void *p, pair v) {
     asm volatile("st.relaxed.sys.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
 }
 
+// 16 bytes from memory to this warp's shared memory, on their way while the lane does something else. Only after
+// async_wait() are they there, and only for the lane that asked for them.
+GPU_FN void async128(void *shared, const void *p) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(shared)),
+                 "l"(p)
+                 : "memory");
+}
+GPU_FN void async_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 GPU_FN void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 GPU_FN void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 

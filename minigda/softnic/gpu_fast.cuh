@@ -251,9 +251,28 @@ GPU_FN word_wqe word_look(engine e, const gpu_key *keys, const uint64_t words[6]
     return w;
 }
 
+// The same for blocks that are looked at in the next round. Two of a block's segments wait in the warp's words, since
+// registers for all of it are not there: a compiler that has to put loads aside waits for them at once.
+GPU_FN void word_ahead(engine e, uint64_t at, uint32_t lane, pair *target_p) {
+    async128(&e.w.words[2 * lane], (const void *)at);
+    *target_p = load128((const void *)(at + 16));
+    async128(&e.w.words[64 + 2 * lane], (const void *)(at + 32));
+}
+GPU_FN void word_arrived(engine e, uint32_t lane, pair target, uint64_t words[6]) {
+    async_wait();
+    const ulonglong2 first = *(const ulonglong2 *)&e.w.words[2 * lane];
+    const ulonglong2 last = *(const ulonglong2 *)&e.w.words[64 + 2 * lane];
+    words[0] = first.x;
+    words[1] = first.y;
+    words[2] = target.lo;
+    words[3] = target.hi;
+    words[4] = last.x;
+    words[5] = last.y;
+}
+
 // Words and NOPs at a QP whose collapsed CQ is its own, in registers and without a call: the shortest visit, which is
 // what a message rate and a small put's latency are made of. deep: the next blocks are on their way while these are looked
-// at, which takes registers and is worth it to a warp that has nothing else to do meanwhile.
+// at, which is worth it to a warp that has nothing else to do meanwhile.
 template <bool deep>
 GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod, bool alone) {
     const uint32_t lane = lane_id(), mask = q.mask, qpn = q.qpn, node = q.node;
@@ -264,21 +283,25 @@ GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod,
     sums t = {0, 0, 0, 0, 0, 0, e.w.dirty, 0};
     if (t.dirt & DIRTY_LONG)
         return REST_OTHER;
-    bool there = false;
-    uint64_t words[6], next[6];
-    uint32_t run, puts;
+    uint64_t words[6];
+    pair target = {0, 0};
+    uint32_t run = 0, puts;
     word_wqe w;
     for (;;) {
         w = {0, 0, 0, 0, false};
-        if (deep && there) {
-            GPU_UNROLL
-            for (int i = 0; i < 6; i++)
-                words[i] = next[i];
+        if (deep) {
+            if (run != 32) { // the first round, and behind one that ended early
+                async_wait();
+                if (lane < left)
+                    word_ahead(e, sq + (uint64_t)((cons + lane) & mask) * MLX5_BB, lane, &target);
+            }
+            word_arrived(e, lane, target, words);
+            __syncwarp(); // they have been read before others take their place
+            if (lane + 32 < left)
+                word_ahead(e, sq + (uint64_t)((cons + 32 + lane) & mask) * MLX5_BB, lane, &target);
         } else if (lane < left) {
             word_fetch(sq + (uint64_t)((cons + lane) & mask) * MLX5_BB, words);
         }
-        if (deep && lane + 32 < left)
-            word_fetch(sq + (uint64_t)((cons + 32 + lane) & mask) * MLX5_BB, next);
         if (lane < left)
             w = word_look(e, keys, words, cons + lane, left - lane, qpn, node);
         // Up to what is neither, and to a word that lies before the one in front; one that covers that one replaces it.
@@ -299,13 +322,14 @@ GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod,
         puts = __popc(__ballot_sync(ALL, in && w.bytes));
         t.dirt |= (puts ? DIRTY : 0) | (__ballot_sync(ALL, in && (w.flags & FAR)) ? DIRTY_FAR : 0);
         sums_cqes(t, __ballot_sync(ALL, in && (w.flags & FLAG_CQE)), w.flags, cons);
-        there = run == 32;
         cons += run;
         left -= run;
         if (left == 0 || --visits == 0)
             break;
         sums_add(t, lane, run, w.flags, w.bytes, puts);
     }
+    if (deep)
+        async_wait(); // what comes next has the words for itself
     cqe_out(e, q, lane, t.cqes, t.last, 0, t.dirt, alone);
     sums_add(t, lane, run, w.flags, w.bytes, puts); // the last one's
     if (t.wqes)

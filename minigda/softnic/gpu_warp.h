@@ -192,6 +192,8 @@ inline void store128(void *p, pair v) {
     store64(p, v.lo);
     store64((uint64_t *)p + 1, v.hi);
 }
+inline void async128(void *shared, const void *p) { store128(shared, load128(p)); }
+inline void async_wait() {}
 inline void fence_gpu() {}
 inline void fence_sys() {}
 
