@@ -41,6 +41,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
     using base::c_;
     using base::edge_;
     using base::fit_;
+    using base::from_;
     using base::h_;
     using base::peer_;
     using base::self_;
@@ -310,7 +311,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
         write_short(points, c_.next, dst, gda_data(bytes, t_.lkey_word, from));
         if (!GDA_LIKELY(points)) {
             if (!value)
-                return false;
+                return put_carried(open, dst, from, bytes);
             write_short(true, c_.next, dst, gda_value(payload));
         }
         if constexpr (base::counted) {
@@ -321,6 +322,23 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
             advance(1);
         }
         return true;
+    }
+    // What goes into the WQE and is no aligned word, over as many blocks as it takes.
+    GIC_DEVICE bool put_carried(bool open, uint64_t dst, uint64_t from, uint32_t bytes) {
+        if constexpr (base::counted) {
+            const uint32_t at = c_.next, blocks = mlx5_ds_blocks(mlx5_inline_ds(2, bytes));
+            if (open & (bytes - 1 < h_.choices.inline_max) & (brink_ - at >= blocks)) {
+                gda_write_inline(this->place(), at, gda_flags(MLX5_CTRL_CQ_UPDATE), dst,
+                                 (const uint8_t *)(uintptr_t)from, bytes);
+                this->settle();
+                c_.next = from_ = at + blocks;
+                c_.last = at + 1;
+                c_.pending++;
+                this->reach();
+                return true;
+            }
+        }
+        return false;
     }
     GIC_DEVICE void write_short(bool go, uint32_t at, uint64_t dst, gda_segment payload) const {
         const gda_place q = this->place();

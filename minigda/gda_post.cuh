@@ -347,16 +347,16 @@ template <gda_order O, gda_sharing S> class gda_poster {
         peer_ = nobody;
     }
 
-    // The short way of a put (gda_agent::put): for posts that need no more than a free slot, single-block WQEs that all
-    // ask for a CQE and order nothing. It is open while c_.next has not reached edge_, and changes c_.next alone;
-    // edge_ is where the next thing has to be done, ringing or looking for room. Whatever else looks at the agent's
+    // The short way of a put (gda_agent::put): for posts that need no more than free slots, of WQEs that all ask for a CQE and
+    // order nothing. It is open while c_.next has not reached edge_, and changes c_.next alone; edge_ is where the next thing
+    // has to be done, ringing or looking for room. A WQE of more blocks than one settles what came before it, looks for its
+    // room up to brink_, and aims anew. Whatever else looks at the agent's
     // counts calls settle() before, and whatever changes them refit() after. The lanes of a group have a short way of
     // their own, as long as there is room up to brink_.
     GIC_DEVICE void refit() {
         if constexpr (exclusive && !bare) {
             const bool plain = (h_.choices.signal_every == 1) & (h_.choices.scope == gda_scope::qp) &
-                               (c_.last == c_.next) & !(c_.bits & GDA_FENCE) &
-                               (!group || one_block(h_.choices));
+                               !(c_.bits & GDA_FENCE) & (!group || one_block(h_.choices));
             brink_ = plain ? c_.cons + t_.mask + 1 : c_.next;
             aim();
         }

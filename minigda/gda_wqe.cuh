@@ -19,6 +19,13 @@ GIC_HD uint64_t gda_pair(uint32_t first, uint32_t second) {
 #endif
 }
 
+GIC_HD uint32_t gda_first(uint64_t two) {
+    return (uint32_t)(gda_pair(1, 0) == 1 ? two : two >> 32);
+}
+GIC_HD uint32_t gda_second(uint64_t two) {
+    return (uint32_t)(gda_pair(1, 0) == 1 ? two >> 32 : two);
+}
+
 // Host to big-endian, folded where the value is a constant (mlx5_be32 is an instruction also then).
 GIC_HD constexpr uint32_t gda_be32(uint32_t v) {
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
@@ -163,7 +170,63 @@ GIC_DEVICE uint32_t gda_payload(const uint8_t *src, uint32_t bytes, uint32_t at)
     return word;
 }
 
+// 16 bytes of payload at a multiple of 16, of which `left` are the payload's. A GPU loads them whole: what lies behind the
+// payload comes along, behind the length that the WQE says.
+GIC_DEVICE gda_segment gda_chunk(const uint8_t *src, uint32_t left) {
+#if defined(__CUDA_ARCH__)
+    (void)left;
+    return *(const gda_segment *)src;
+#else
+    gda_segment s{};
+    memcpy(&s, src, left < sizeof s ? left : sizeof s);
+    return s;
+#endif
+}
+
 struct gda_cold_wqe {
+    // An RDMA_WRITE that carries its payload, whole; the offset in the peer's window is in q.remote already.
+    GIC_COLD static void carry(uint8_t *blocks, uint32_t mask, uint32_t qpn_word, uint32_t rkey_word,
+                               uint64_t remote, uint32_t index, uint32_t flags, const uint8_t *src,
+                               uint32_t bytes) {
+        const gda_place q{blocks, mask, qpn_word, rkey_word, remote};
+        const bool aligned = ((uintptr_t)src & 15) == 0;
+        if (aligned && bytes <= GDA_INLINE_ONE_BLOCK)
+            return carry_chunks<2>(q, index, flags, src, bytes);
+        if (aligned && bytes <= 128)
+            return carry_chunks<8>(q, index, flags, src, bytes);
+        carry_head(q, index, flags, bytes);
+        payload(blocks, mask, index, src, bytes);
+    }
+    GIC_DEVICE static void carry_head(const gda_place &q, uint32_t index, uint32_t flags, uint32_t bytes) {
+        gda_segment *seg = q.at(index);
+        seg[0] = gda_ctrl(q, index, MLX5_OP_RDMA_WRITE, mlx5_inline_ds(2, bytes), flags);
+        seg[1] = gda_raddr(q, 0);
+    }
+    // All loads are under way before one is waited for, and the head is stored meanwhile. The payload begins behind its
+    // length: each segment has the last word of the chunk before and the first three of its own.
+    template <uint32_t N>
+    GIC_DEVICE static void carry_chunks(const gda_place &q, uint32_t index, uint32_t flags, const uint8_t *src,
+                                        uint32_t bytes) {
+        gda_segment chunk[N + 1];
+        GIC_UNROLLED
+        for (uint32_t k = 0; k <= N; k++) {
+            chunk[k] = gda_segment{0, 0};
+            if (k < N && 16 * k < bytes)
+                chunk[k] = gda_chunk(src + 16 * k, bytes - 16 * k);
+        }
+        carry_head(q, index, flags, bytes);
+        const uint32_t ds = mlx5_inline_ds(2, bytes);
+        uint32_t before = gda_be32(bytes | MLX5_INLINE);
+        GIC_UNROLLED
+        for (uint32_t k = 0; k <= N; k++) {
+            const gda_segment c = chunk[k];
+            if (2 + k < ds)
+                *q.at(index, 2 + k) = gda_segment{gda_pair(before, gda_first(c.lo)),
+                                                  gda_pair(gda_second(c.lo), gda_first(c.hi))};
+            before = gda_second(c.hi);
+        }
+    }
+
     // The segments from the third on of an RDMA_WRITE that carries `bytes` of payload: length, then payload. By four
     // segments, whose loads are all under way before one is waited for: on a GPU they come from behind the
     // multiprocessor, where the fence of the post before has emptied the near cache.
@@ -214,10 +277,7 @@ struct gda_cold_wqe {
 // bytes)).
 GIC_DEVICE void gda_write_inline(const gda_place &q, uint32_t index, uint32_t flags, uint64_t at,
                                  const uint8_t *src, uint32_t bytes) {
-    gda_segment *seg = q.at(index);
-    seg[0] = gda_ctrl(q, index, MLX5_OP_RDMA_WRITE, mlx5_inline_ds(2, bytes), flags);
-    seg[1] = gda_raddr(q, at);
-    gda_cold_wqe::payload(q.blocks, q.mask, index, src, bytes);
+    gda_cold_wqe::carry(q.blocks, q.mask, q.qpn_word, q.rkey_word, q.remote + at, index, flags, src, bytes);
 }
 
 // ATOMIC_FA of 8 bytes; the old value lands at laddr.
