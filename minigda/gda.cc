@@ -186,8 +186,11 @@ int make_cursors(gda *g, uint32_t agents) {
 size_t queue_bytes(const gda *g) { return g->fabric->qps.size() * sizeof(gda_queue); }
 size_t cursor_bytes(const gda *g) { return (size_t)g->agents_max * g->fabric->nranks * sizeof(gda_cursor); }
 
+// What a launch works on. Where agents of one block share queues a kernel loads and stores the words itself.
 int upload(gda *g) {
     gic::Gpu *gpu = g->fabric->gpu.get();
+    for (size_t i = 0; i < g->block.size(); i++)
+        gda_words_copy(&g->block[i], &g->queues[i]);
     if (!gpu)
         return 0;
     if (int rc = gpu->upload(g->device_queues, g->queues, queue_bytes(g)))
@@ -197,6 +200,8 @@ int upload(gda *g) {
 
 int download(gda *g) {
     gic::Gpu *gpu = g->fabric->gpu.get();
+    for (size_t i = 0; i < g->block.size(); i++)
+        gda_words_copy(&g->queues[i], &g->block[i]);
     if (!gpu)
         return 0;
     if (int rc = gpu->download(g->queues, g->device_queues, queue_bytes(g)))
@@ -262,12 +267,18 @@ int lay_out(gda *g) {
         q.mask = qps[i].depth - 1;
         q.by_value = g->attr.inline_max >= 8;
     }
+    if (gda_in_block(g->attr.sharing) && !g->fabric->gpu)
+        g->block.resize(qps.size());
     return gda_exclusive(g->attr.sharing) ? make_cursors(g, g->attr.qps) : 0;
 }
 
 } // namespace
 
-int gda_check(const gda_attr *a) {
+int gda_check(const gda_attr *a, uint32_t nranks) {
+    if (gda_in_block(a->sharing) && (uint64_t)nranks * a->qps > GDA_BLOCK_QUEUES)
+        return gic::fail(-EINVAL,
+                         "lock=block: %u queue pairs to each of %u ranks, the memory of a block is given %d",
+                         a->qps, nranks, GDA_BLOCK_QUEUES);
     if (a->depth < 64 || a->depth > 32768 || (a->depth & (a->depth - 1)))
         return gic::fail(-EINVAL, "depth=%u: want a power of two in 64..32768", a->depth);
     if (a->inline_max > GDA_INLINE_MAX)
@@ -294,7 +305,7 @@ int gda_open(gda_fabric *fabric, const gic_open *open, const gda_attr *attr, gda
     g->fabric = fabric;
     g->stop = open->stop;
     g->timeout_ns = open->timeout_ns;
-    int rc = gda_check(attr);
+    int rc = gda_check(attr, fabric->nranks);
     if (rc == 0)
         rc = gda_fabric_connect(fabric, attr->qps, attr->depth, 0);
     if (rc == 0)
@@ -339,6 +350,12 @@ int gda_begin(gda *g, uint32_t agents) {
             "sharing=exclusive: %u device threads but qps=%u per peer; give each its own or share "
             "(lock, handoff, warp)",
             agents, a.qps);
+    if (gda_in_block(a.sharing) && g->fabric->gpu && agents > 1 && !g->fabric->gpu->together)
+        return gic::fail(
+            -ENOTSUP,
+            "lock=block: %u agents are on several multiprocessors, and the lock is in the memory of "
+            "one block; want placement=warps or lanes, or lock=gpu",
+            agents);
     const uint32_t sharers = (agents + a.qps - 1) / a.qps;
     const uint64_t needed = depth_needed(a, sharers);
     if (needed > a.depth)
@@ -407,6 +424,7 @@ void gda_fill(const gda *g, gda_shared *h) {
     h->cursors = g->device_cursors;
     h->landings = g->landings;
     h->gate = holds(a) && g->fabric->clock == SOFTNIC_REAL ? g->gate : nullptr;
+    h->block = const_cast<gda_block_words *>(g->block.data());
 }
 
 const char *gda_order_host(gda_order order) {
@@ -455,10 +473,21 @@ static std::string order_name(gda_order order) {
     return std::string(names, strcspn(names, "|"));
 }
 
+// What agents that share a queue hand on, and how far its order reaches.
+static std::string sharing_ptx(gda_sharing sharing) {
+    const std::string scope = gda_in_block(sharing) ? ".cta" : ".gpu",
+                      where = gda_in_block(sharing) ? "shared memory" : "GPU memory";
+    if (gda_form(sharing) == gda_sharing::lock)
+        return "atom.cas.acquire" + scope + ", st.release" + scope + " in " + where;
+    return "fence.acq_rel" + scope + ", ld.acquire" + scope + ", atom.add" + scope + " in " + where;
+}
+
 void gda_facts(const gda *g, gic::Facts *facts) {
     gda_fabric_facts(g->fabric, facts);
     if (g->fabric->gpu) {
         facts->set("order.ptx", gda_order_ptx(g->attr.order));
+        if (!gda_exclusive(g->attr.sharing))
+            facts->set("sharing.ptx", sharing_ptx(g->attr.sharing));
         // What orders for the GPU does not order for a processor that reads behind its PCIe: under load the record
         // overtakes the WQE it announces, which the engine finds stale.
         if (!beyond_gpu(g->attr.order) && !g->fabric->places.gpu_engine)
@@ -488,7 +517,7 @@ void gda_counters(const gda *g, gic::Counters *counters) {
     const bool exclusive = gda_exclusive(g->attr.sharing);
     uint64_t doorbells = g->doorbells, slot_waits = g->slot_waits;
     for (size_t i = 0; i < g->fabric->qps.size(); i++)
-        doorbells += g->queues[i].doorbells;
+        doorbells += g->block.empty() ? g->queues[i].doorbells : g->block[i].doorbells;
     for (size_t i = 0; i < (size_t)g->agents_max * g->fabric->nranks; i++) {
         doorbells += g->cursors[i].doorbells;
         slot_waits += g->cursors[i].slot_waits;

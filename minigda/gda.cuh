@@ -29,7 +29,16 @@
 
 template <gda_order O, gda_sharing S> class gda_agent;
 
-template <gda_order O, gda_sharing S> struct gda_handle : gda_shared { using Agent = gda_agent<O, S>; };
+template <gda_order O, gda_sharing S> struct gda_handle : gda_shared {
+    using Agent = gda_agent<O, S>;
+    static constexpr bool block_memory = gda_in_block(S);
+#if defined(__CUDACC__)
+    GIC_DEVICE void enter_block() const { gda_block_enter(queues, nranks * choices.qps); }
+    GIC_DEVICE void leave_block(uint32_t agents) const {
+        gda_block_leave(queues, nranks * choices.qps, agents);
+    }
+#endif
+};
 template <gda_order O> struct gda_handle<O, gda_sharing::spare> : gda_shared {
     using Agent = gda_spare_agent<O>;
 };
@@ -168,7 +177,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
                 old = gic::load_acquire((const uint64_t *)(uintptr_t)this->landing());
             return s;
         });
-        *old_p = S == gda_sharing::warp ? gic::broadcast(self_, old) : old;
+        *old_p = gda_form(S) == gda_sharing::warp ? gic::broadcast(self_, old) : old;
         return status;
     }
 
@@ -207,7 +216,7 @@ template <gda_order O, gda_sharing S> class gda_agent : gda_poster<O, S> {
         if (peer_ != base::nobody)
             if (int s = together([&] { return this->ring_own(); }))
                 return s;
-        if (S == gda_sharing::warp ? !gic::broadcast(self_, behind_) : !behind_)
+        if (gda_form(S) == gda_sharing::warp ? !gic::broadcast(self_, behind_) : !behind_)
             return gic::OK;
         GIC_ROLLED
         for (uint32_t i = 0; i < h_.nranks; i++)

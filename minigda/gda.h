@@ -31,10 +31,11 @@ struct gda {
     gda_cursor *cursors, *device_cursors;
     gda_landing *landings;
     gda_gate *gate;
-    uint32_t landing_key, agents_max; // agents there are cursors for
-    uint32_t agents;                  // of the last launch
-    uint64_t slot_waits, doorbells;   // of cursors that were replaced
-    bool broken;                      // the last launch failed: the queues' state is unknown
+    std::vector<gda_block_words> block; // gda_in_block, on threads of this machine: the words during a launch
+    uint32_t landing_key, agents_max;   // agents there are cursors for
+    uint32_t agents;                    // of the last launch
+    uint64_t slot_waits, doorbells;     // of cursors that were replaced
+    bool broken;                        // the last launch failed: the queues' state is unknown
     bool monitoring;
     uint32_t stop_monitor;
     pthread_t monitor;
@@ -47,8 +48,8 @@ struct gda {
     uint64_t timeout_ns;
 };
 
-// Sanity of the choices alone.
-int gda_check(const struct gda_attr *attr);
+// Sanity of the choices alone, for so many ranks.
+int gda_check(const struct gda_attr *attr, uint32_t nranks = 1);
 
 // Collective. Takes over the fabric (no queue pairs yet), also when it fails.
 int gda_open(struct gda_fabric *fabric, const struct gic_open *open, const struct gda_attr *attr,
@@ -73,6 +74,7 @@ void gda_counters(const struct gda *gda, gic::Counters *counters);
 // separated by '|'.
 #define GDA_ORDERS "none|gpu-fence|gpu-fence+dbr|gpu-release|threadfence|sys-release|sys-fence"
 #define GDA_SHARINGS "exclusive|lock|handoff|warp"
+#define GDA_LOCKS "gpu|block"
 #define GDA_SCOPES "qp|peer|all"
 const char *gda_order_host(gda_order order); // what it becomes on device=host
 const char *gda_order_ptx(gda_order order);  // and on device=cuda
@@ -98,8 +100,9 @@ template <gda_order O, gda_sharing S, class F> int gda_dispatch_as(F &f) {
     else if constexpr (gda_takes<F, gda_order::runtime, S>::value)
         return f.template operator()<gda_order::runtime, S>();
     else
-        return gic::fail(-ENOTSUP,
-                         "no kernel has been built that posts so (order, sharing, agent, state, bare) here");
+        return gic::fail(
+            -ENOTSUP,
+            "no kernel has been built that posts so (order, sharing, lock, agent, state, bare) here");
 }
 template <gda_sharing S, class F> int gda_dispatch_order(gda_order order, F &f) {
     using o = gda_order;
@@ -134,6 +137,12 @@ template <class F> int gda_dispatch(const struct gda_attr &attr, F f) {
         return gda_dispatch_order<s::group>(attr.order, f);
     case s::spare:
         return gda_dispatch_order<s::spare>(attr.order, f);
+    case s::block_lock:
+        return gda_dispatch_order<s::block_lock>(attr.order, f);
+    case s::block_handoff:
+        return gda_dispatch_order<s::block_handoff>(attr.order, f);
+    case s::block_warp:
+        return gda_dispatch_order<s::block_warp>(attr.order, f);
     case s::bare:
         return gda_dispatch_order<s::bare>(attr.order, f);
     case s::bare_group:

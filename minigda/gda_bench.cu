@@ -101,6 +101,39 @@ __global__ void replay(const __grid_constant__ gda_replay_handle<O> h, uint32_t 
     }
 }
 
+// `agents` of one block share the queue, as warps or as the lanes of full warps: until the last one is done.
+template <gda_sharing S>
+__global__ void share(const __grid_constant__ gda_handle<gda_order::runtime, S> h, uint32_t agents,
+                      bool packed, uint32_t sm, uint64_t *ticks, int *status) {
+    if (elsewhere(sm, ticks))
+        return;
+    if constexpr (gda_in_block(S))
+        h.enter_block();
+    __shared__ uint64_t from;
+    __shared__ uint32_t left;
+    if (threadIdx.x == 0) {
+        left = 0;
+        from = gic::clock64();
+    }
+    __syncthreads();
+    const uint32_t agent_number = packed ? threadIdx.x : threadIdx.x / 32;
+    if (agent_number >= agents || (!packed && threadIdx.x % 32))
+        return;
+    gda_agent<gda_order::runtime, S> agent(h, gic::Self{agent_number, agents, 0, 1});
+    uint64_t at = 0;
+    GIC_ROLLED
+    for (uint32_t i = 0; i < posts / agents; i++) {
+        const int s = agent.put(0, at, at, 8);
+        if (s != gic::OK) {
+            *status = s;
+            return;
+        }
+        at = at == (slots / 2) * stride ? 0 : at + stride;
+    }
+    if (atomicAdd(&left, 1u) == agents - 1)
+        *ticks = gic::clock64() - from;
+}
+
 // By pointer, batch a power of two.
 template <gda_order O, bool VALUE, uint32_t lanes>
 __global__ void bare(const gda_queue *queue, uint8_t *window, uint32_t key, uint32_t batch, uint32_t sm,
@@ -221,7 +254,7 @@ void print(const char *name, const Place &p, uint32_t batch, bool value, uint32_
     std::vector<double> ratio;
     for (size_t i = 0; i < f.ns.size(); i++)
         ratio.push_back(b.ns[i] / f.ns[i]);
-    printf("%-31s %-4s %-7s %3u %2u %8.1f (%6.1f..%6.1f) %3d %8.1f %3d %6.3f (%.3f..%.3f) %7.2f\n", name,
+    printf("%-31s %-4s %-7s %3u %3u %8.1f (%6.1f..%6.1f) %3d %8.1f %3d %6.3f (%.3f..%.3f) %7.2f\n", name,
            p.host ? "host" : "gpu", value ? "inline" : "pointer", batch, lanes, median(f.ns), least(f.ns),
            most(f.ns), f.registers, median(b.ns), b.registers, median(ratio), least(ratio), most(ratio),
            1e3 / median(f.ns));
@@ -233,6 +266,23 @@ void row(const Bench &bench, const char *name, const Place &p, uint32_t batch, b
     const Figure b = measure_bare<order, lanes>(bench, name, p, batch, value);
     print(name, p, batch, value, lanes, measure<O, S>(bench, name, p, batch, value, lanes), b);
 }
+template <gda_sharing S>
+void share_row(const Bench &bench, const char *name, Place p, uint32_t agents, bool packed, uint32_t batch) {
+    const Figure b = measure_bare<gda_order::gpu_fence, 1>(bench, name, p, batch, false);
+    p.h.choices.batch = batch;
+    p.h.choices.inline_max = p.h.choices.inline_one = 0;
+    p.queue.by_value = false;
+    p.h.cursors = (gda_cursor *)memory(false, agents * sizeof(gda_cursor));
+    gda_handle<gda_order::runtime, S> h{};
+    static_cast<gda_shared &>(h) = p.h;
+    const Figure f = scan(bench, name, p, share<S>, [&](uint32_t sm, uint64_t *ticks) {
+        MUST(cudaMemset(p.h.cursors, 0, agents * sizeof(gda_cursor)));
+        share<S><<<2 * bench.sms, packed ? (agents + 31) / 32 * 32 : 32 * agents>>>(h, agents, packed, sm,
+                                                                                    ticks, bench.status);
+    });
+    print(name, p, batch, false, agents, f, b);
+    MUST(cudaFree(p.h.cursors));
+}
 template <gda_order O>
 void replay_row(const Bench &bench, const char *name, const Place &p, uint32_t batch, bool value) {
     const Figure b = measure_bare<O, 1>(bench, name, p, batch, value);
@@ -243,7 +293,7 @@ void replay_row(const Bench &bench, const char *name, const Place &p, uint32_t b
 
 int main() {
     const Bench bench("8 B puts on one queue, doorbell in host memory; bare: the same stores alone");
-    printf("%-31s %-4s %-7s %3s %2s %25s %3s %8s %3s %21s %7s\n", "", "ring", "payload", "B", "l.",
+    printf("%-31s %-4s %-7s %3s %3s %25s %3s %8s %3s %21s %7s\n", "", "ring", "payload", "B", "l.",
            "ns per post", "reg", "bare ns", "reg", "bare / this", "M/s");
     const Place gpu = place(false), host = place(true);
     using o = gda_order;
@@ -280,5 +330,19 @@ int main() {
         replay_row<o::sys_release>(bench, "replay, sys-release", gpu, 1, value);
     }
     replay_row<o::sys_release>(bench, "replay, sys-release", host, 1, false);
+    // Agents of one block; l.: how many. (A launch of many warps has room for 16 of them: registers.)
+    for (bool packed : {false, true})
+        for (uint32_t agents : {1u, 2u, 16u, 32u, 256u}) {
+            if (!packed && agents > 16)
+                continue;
+            share_row<s::lock>(bench, packed ? "lock, gpu, lanes" : "lock, gpu, warps", gpu, agents, packed,
+                               1);
+            share_row<s::block_lock>(bench, packed ? "lock, block, lanes" : "lock, block, warps", gpu, agents,
+                                     packed, 1);
+            share_row<s::handoff>(bench, packed ? "handoff, gpu, lanes" : "handoff, gpu, warps", gpu, agents,
+                                  packed, 32);
+            share_row<s::block_handoff>(bench, packed ? "handoff, block, lanes" : "handoff, block, warps",
+                                        gpu, agents, packed, 32);
+        }
     return 0;
 }

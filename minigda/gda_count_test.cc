@@ -361,6 +361,14 @@ template <gda_sharing S> constexpr gda_order order_of() {
     return gda_exclusive(S) ? gda_order::gpu_fence : gda_order::runtime;
 }
 
+// What agents tell each other of the first queue.
+template <gda_sharing S> auto &first_words(Rig &rig) {
+    if constexpr (gda_in_block(S))
+        return rig.g[0]->block[0];
+    else
+        return rig.g[0]->queues[0];
+}
+
 // Every place where a device thread can wait, with nobody to end the wait.
 template <gda_sharing S> void check_spins() {
     for (int status : {(int)gic::ERR_TIMEOUT, (int)gic::ERR_CANCELED}) {
@@ -382,7 +390,7 @@ template <gda_sharing S> void check_spins() {
                 MUST(other.put(0, 0, 8, 8));
             if (status == gic::ERR_CANCELED)
                 rig.stop = 1;
-            gda_queue &q = rig.g[0]->queues[0];
+            auto &q = first_words<S>(rig);
             uint64_t old;
             int got = gic::OK;
             switch (spot) {
@@ -414,7 +422,7 @@ template <gda_sharing S> void check_spins() {
                 got = agent.flush(0);
                 break;
             case 7: // a slot before ours is never published
-                if (S != gda_sharing::handoff && S != gda_sharing::warp)
+                if (gda_form(S) != gda_sharing::handoff && gda_form(S) != gda_sharing::warp)
                     continue;
                 q.reserved = 1;
                 got = agent.put(0, 0, 8, 8);
@@ -480,6 +488,9 @@ int main() {
     check_spins<gda_sharing::lock>();
     check_spins<gda_sharing::handoff>();
     check_spins<gda_sharing::warp>();
+    check_spins<gda_sharing::block_lock>();
+    check_spins<gda_sharing::block_handoff>();
+    check_spins<gda_sharing::block_warp>();
     check_spins<gda_sharing::group>();
     check_spins<gda_sharing::spare>();
     return failures() != 0;

@@ -7,9 +7,12 @@
 #ifndef MINIGDA_GDA_POST_CUH
 #define MINIGDA_GDA_POST_CUH
 
+#include "minigda/gda_block.cuh"
 #include "minigda/gda_nap.cuh"
 #include "minigda/gda_order.cuh"
 #include "minigda/gda_wqe.cuh"
+
+#include <type_traits>
 
 // What every agent of a launch shares; the base of the handle.
 struct gda_shared {
@@ -19,10 +22,11 @@ struct gda_shared {
     uint32_t lanes;
     uint32_t window_key, landing_key;
     gda_choices choices;
-    gda_queue *queues;     // [peer * qps + i]
-    gda_cursor *cursors;   // as queues; where agents share them [agent * nranks + peer]
-    gda_landing *landings; // as cursors
-    gda_gate *gate;        // while the NIC is held as long as nobody waits for it, otherwise nullptr
+    gda_queue *queues;      // [peer * qps + i]
+    gda_cursor *cursors;    // as queues; where agents share them [agent * nranks + peer]
+    gda_landing *landings;  // as cursors
+    gda_gate *gate;         // while the NIC is held as long as nobody waits for it, otherwise nullptr
+    gda_block_words *block; // of agents in one block of threads of this machine: as queues
 };
 
 // Of the queue that an agent posts to, at every peer.
@@ -59,7 +63,18 @@ struct gda_turn {
 template <gda_sharing S> struct gda_cold {
     static constexpr bool exclusive = gda_exclusive(S);
     static constexpr uint32_t nobody = ~0u;
+    // Of what agents that share a queue tell each other: where it is, and whom it is ordered for. A WQE that is seen
+    // there is covered by the announcement of whoever saw it, whose order is the NIC's: an order holds for all that is
+    // known to lie before it, by whatever scope it came to be known.
+    static constexpr gic::Scope scope = gda_in_block(S) ? gic::Scope::block : gic::Scope::device;
+    using words = std::conditional_t<gda_in_block(S), gda_block_words, gda_queue>;
 
+    GIC_DEVICE static words *words_of(const gda_shared &h, gda_queue *q) {
+        if constexpr (gda_in_block(S))
+            return gda_block_memory(h) + (q - h.queues);
+        else
+            return q;
+    }
     GIC_DEVICE static gda_queue *queue(const gda_shared &h, const gic::Self &self, uint32_t peer) {
         return h.queues + (size_t)peer * h.choices.qps + gda_queue_number<S>(h, self.agent);
     }
@@ -144,10 +159,10 @@ template <gda_sharing S> struct gda_cold {
         h.cursors[place(h, self, peer)].signaled = end;
     }
     GIC_COLD static void note_signaled(const gda_shared &h, gic::Self self, uint32_t peer) {
-        gda_queue *q = queue(h, self, peer);
+        words *w = words_of(h, queue(h, self, peer));
         const uint32_t signaled = h.cursors[place(h, self, peer)].signaled;
-        if (exclusive || gda_after(signaled, gic::load_relaxed<gic::Scope::device>(&q->signaled)))
-            gic::store_release<gic::Scope::device>(&q->signaled, signaled);
+        if (exclusive || gda_after(signaled, gic::load_relaxed<scope>(&w->signaled)))
+            gic::store_release<scope>(&w->signaled, signaled);
     }
 
     // All that is announced and signaled on the other queues of this peer is complete.
@@ -164,31 +179,32 @@ template <gda_sharing S> struct gda_cold {
     // Announces all that is published, whoever posted it, or finds that somebody else has announced what lies below
     // `end`, also while it waits to do so itself.
     GIC_COLD static int ring_shared(const gda_shared &h, gda_queue *q, uint32_t end) {
+        words *w = words_of(h, q);
         gic::Spin spin(h.env);
-        for (uint32_t polls = 0; !gic::cas_acquire<gic::Scope::device>(&q->lock, 0u, 1u); polls++) {
-            if (!gda_after(end, gic::load_relaxed<gic::Scope::device>(&q->rung)))
+        for (uint32_t polls = 0; !gic::cas_acquire<scope>(&w->lock, 0u, 1u); polls++) {
+            if (!gda_after(end, gic::load_relaxed<scope>(&w->rung)))
                 return gic::OK;
-            gda_nap(gda_lock_nap(polls));
+            gda_nap(gda_in_block(S) ? gda_block_lock_nap(polls) : gda_lock_nap(polls));
             if (int s = spin.failed())
                 return s;
         }
-        const uint64_t doorbells = q->doorbells; // on its way beside the next two
-        const uint32_t ready = (uint32_t)gic::load_acquire<gic::Scope::device>(&q->turn);
-        if (gda_after(ready, gic::load_relaxed<gic::Scope::device>(&q->rung))) {
-            if constexpr (S == gda_sharing::lock)
-                q->pending = 0;
+        const uint64_t doorbells = w->doorbells; // on its way beside the next two
+        const uint32_t ready = (uint32_t)gic::load_acquire<scope>(&w->turn);
+        if (gda_after(ready, gic::load_relaxed<scope>(&w->rung))) {
+            if constexpr (gda_form(S) == gda_sharing::lock)
+                w->pending = 0;
             gda_cold_order::announce(h.choices.order, q->dbr, q->bell, ready, q->qpn_word);
-            gic::store_relaxed<gic::Scope::device>(&q->rung, ready);
-            q->doorbells = doorbells + 1;
+            gic::store_relaxed<scope>(&w->rung, ready);
+            w->doorbells = doorbells + 1;
         }
-        unlock(q);
+        unlock(w);
         return gic::OK;
     }
 
-    GIC_DEVICE static int lock(const gda_shared &h, gda_queue *q) {
-        return gic::cas_acquire<gic::Scope::device>(&q->lock, 0u, 1u) ? (int)gic::OK : wait_lock(h, q);
+    GIC_DEVICE static int lock(const gda_shared &h, words *w) {
+        return gic::cas_acquire<scope>(&w->lock, 0u, 1u) ? (int)gic::OK : wait_lock(h, w);
     }
-    GIC_DEVICE static void unlock(gda_queue *q) { gic::store_release<gic::Scope::device>(&q->lock, 0u); }
+    GIC_DEVICE static void unlock(words *w) { gic::store_release<scope>(&w->lock, 0u); }
 
     // The turn of handoff and warp: everything reserved before is published. Whoever takes it has a fence behind its
     // WQEs, and moves the word on by one read-modify-write: such a chain is observed as a whole, so that an announcement
@@ -197,17 +213,16 @@ template <gda_sharing S> struct gda_cold {
         uint32_t posted;
         int status;
     };
-    GIC_DEVICE static turn_taken take_turn(const gda_shared &h, gda_queue *q, uint32_t index,
-                                           uint32_t blocks) {
-        const uint64_t now = gic::load_acquire<gic::Scope::device>(&q->turn);
+    GIC_DEVICE static turn_taken take_turn(const gda_shared &h, words *w, uint32_t index, uint32_t blocks) {
+        const uint64_t now = gic::load_acquire<scope>(&w->turn);
         if ((uint32_t)now == index)
             return {(uint32_t)(now >> 32), gic::OK};
-        return wait_turn(h, q, index, blocks);
+        return wait_turn(h, w, index, blocks);
     }
-    GIC_DEVICE static void pass_turn(gda_queue *q, uint32_t index, uint32_t posted, uint32_t blocks,
+    GIC_DEVICE static void pass_turn(words *w, uint32_t index, uint32_t posted, uint32_t blocks,
                                      uint32_t wqes) {
         const uint64_t step = gda_turn_word(index + blocks, posted + wqes) - gda_turn_word(index, posted);
-        gic::fetch_add<gic::Scope::device>(&q->turn, step);
+        gic::fetch_add<scope>(&w->turn, step);
     }
 
     // One look at a collapsed CQ. Moves *cons_p, a lower bound of what is complete, which must have been
@@ -232,32 +247,36 @@ template <gda_sharing S> struct gda_cold {
     }
 
   private:
-    GIC_COLD static int wait_lock(const gda_shared &h, gda_queue *q) {
+    GIC_COLD static int wait_lock(const gda_shared &h, words *w) {
         gic::Spin spin(h.env);
-        for (uint32_t polls = 0; !gic::cas_acquire<gic::Scope::device>(&q->lock, 0u, 1u); polls++) {
-            gda_nap(gda_lock_nap(polls));
+        for (uint32_t polls = 0; !gic::cas_acquire<scope>(&w->lock, 0u, 1u); polls++) {
+            gda_nap(gda_in_block(S) ? gda_block_lock_nap(polls) : gda_lock_nap(polls));
             if (int s = spin.failed())
                 return s;
         }
         return gic::OK;
     }
-    GIC_COLD static turn_taken wait_turn(const gda_shared &h, gda_queue *q, uint32_t index, uint32_t blocks) {
-        for (gic::Spin spin(h.env);;) {
-            const uint64_t now = gic::load_acquire<gic::Scope::device>(&q->turn);
+    GIC_COLD static turn_taken wait_turn(const gda_shared &h, words *w, uint32_t index, uint32_t blocks) {
+        gic::Spin spin(h.env);
+        for (uint32_t looks = 1;; looks++) {
+            const uint64_t now = gic::load_acquire<scope>(&w->turn);
             const uint32_t before = index - (uint32_t)now; // blocks that others have to publish first
             if (before == 0)
                 return {(uint32_t)(now >> 32), gic::OK};
-            gda_nap(gda_turn_nap(blocks == 1 ? before : before / blocks));
+            if constexpr (!gda_in_block(S))
+                gda_nap(gda_turn_nap(blocks == 1 ? before : before / blocks));
+            else if (looks % gda_block_looks() != 0)
+                continue;
             if (int s = spin.failed())
                 return {0, s};
         }
     }
-    // `own`: this agent is the only one that writes q->cons.
+    // `own`: this agent is the only one that writes the queue's cons.
     GIC_DEVICE static int wait_queue(const gda_shared &h, gda_queue *q, uint32_t end, uint32_t *cons_p,
                                      bool own, bool ring) {
         for (gic::Spin spin(h.env);;) {
             if (!own) {
-                const uint32_t shared = gic::load_acquire<gic::Scope::device>(&q->cons);
+                const uint32_t shared = gic::load_acquire<scope>(&words_of(h, q)->cons);
                 if (gda_after(shared, *cons_p))
                     *cons_p = shared;
             }
@@ -278,21 +297,23 @@ template <gda_sharing S> struct gda_cold {
         }
     }
     GIC_DEVICE static void keep(const gda_shared &h, gda_queue *q, uint32_t cons, bool own) {
+        words *w = words_of(h, q);
         if constexpr (exclusive) {
             if (own && h.choices.scope != gda_scope::qp)
-                gic::store_release<gic::Scope::device>(&q->cons, cons);
+                gic::store_release<scope>(&w->cons, cons);
         } else {
             // A reader of cons must find a CQE at least as new.
-            gic::fence_acq_rel<gic::Scope::device>();
-            for (uint32_t seen = gic::load_relaxed<gic::Scope::device>(&q->cons); gda_after(cons, seen);
-                 seen = gic::load_relaxed<gic::Scope::device>(&q->cons))
-                if (gic::cas_acquire<gic::Scope::device>(&q->cons, seen, cons))
+            gic::fence_acq_rel<scope>();
+            for (uint32_t seen = gic::load_relaxed<scope>(&w->cons); gda_after(cons, seen);
+                 seen = gic::load_relaxed<scope>(&w->cons))
+                if (gic::cas_acquire<scope>(&w->cons, seen, cons))
                     return;
         }
     }
     GIC_DEVICE static int complete_other(const gda_shared &h, gda_queue *q) {
-        const uint32_t end = gic::load_acquire<gic::Scope::device>(&q->signaled);
-        uint32_t cons = gic::load_acquire<gic::Scope::device>(&q->cons);
+        const words *w = words_of(h, q);
+        const uint32_t end = gic::load_acquire<scope>(&w->signaled);
+        uint32_t cons = gic::load_acquire<scope>(&w->cons);
         if (!gda_after(end, cons))
             return gic::OK;
         gda_gate_pass pass(h.gate, h.env);
@@ -308,6 +329,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
     static constexpr bool counted = exclusive && !bare && !group; // has the short way that settle() is about
     static constexpr uint32_t nobody = ~0u;
     using cold = gda_cold<S>;
+    static constexpr gic::Scope scope = cold::scope;
 
     GIC_DEVICE gda_poster(const gda_shared &h, const gic::Self &self) : h_(h), self_(self) {}
     gda_poster(const gda_poster &) = delete;
@@ -334,8 +356,10 @@ template <gda_order O, gda_sharing S> class gda_poster {
         peer_ = peer;
         fit_ = 0;
         refit();
-        if constexpr (!exclusive)
+        if constexpr (!exclusive) {
             q_ = cold::queue(h_, self_, peer);
+            words_ = cold::words_of(h_, q_);
+        }
         return gic::OK;
     }
     GIC_DEVICE void leave() {
@@ -403,26 +427,26 @@ template <gda_order O, gda_sharing S> class gda_poster {
             *index_p = c_.next;
             return bare || c_.next + blocks - c_.cons <= t_.mask + 1 ? (int)gic::OK
                                                                      : make_room(c_.next + blocks);
-        } else if constexpr (S == gda_sharing::lock) {
-            gda_queue *q = q_;
-            if (int s = cold::lock(h_, q))
+        } else if constexpr (gda_form(S) == gda_sharing::lock) {
+            typename cold::words *w = words_;
+            if (int s = cold::lock(h_, w))
                 return s;
-            const uint32_t reserved = q->reserved;
+            const uint32_t reserved = w->reserved;
             batch_ =
-                q->pending; // loaded here, beside the rest, and not by publish(), which would wait for it
+                w->pending; // loaded here, beside the rest, and not by publish(), which would wait for it
             *index_p = reserved;
             int s = make_room(reserved + blocks);
             if (s)
-                cold::unlock(q);
+                cold::unlock(w);
             return s;
         } else {
-            *index_p = gic::fetch_add<gic::Scope::device>(&q_->reserved, blocks);
+            *index_p = gic::fetch_add<scope>(&words_->reserved, blocks);
             return make_room(*index_p + blocks);
         }
     }
     GIC_DEVICE int make_room(uint32_t end) {
         if constexpr (!exclusive) {
-            c_.cons = gic::load_acquire<gic::Scope::device>(&q_->cons);
+            c_.cons = gic::load_acquire<scope>(&words_->cons);
             if (end - c_.cons <= t_.mask + 1)
                 return gic::OK;
         }
@@ -481,40 +505,40 @@ template <gda_order O, gda_sharing S> class gda_poster {
                 announce_own();
             return gic::OK;
         } else {
-            return publish_shared(q_, index, blocks, wqes);
+            return publish_shared(words_, index, blocks, wqes);
         }
     }
-    GIC_DEVICE int publish_shared(gda_queue *q, uint32_t index, uint32_t blocks, uint32_t wqes) {
+    GIC_DEVICE int publish_shared(typename cold::words *w, uint32_t index, uint32_t blocks, uint32_t wqes) {
         const uint32_t next = index + blocks, batch = h_.choices.batch;
-        if constexpr (S == gda_sharing::lock) {
+        if constexpr (gda_form(S) == gda_sharing::lock) {
             note_signaled();
             const uint32_t pending = batch_ + wqes;
             const bool ring = pending >= batch;
             c_.pending = ring ? 0 : c_.pending + wqes;
-            q->pending = ring ? 0 : pending;
-            q->reserved = next;
-            q->turn = gda_turn_word(next, 0);
+            w->pending = ring ? 0 : pending;
+            w->reserved = next;
+            w->turn = gda_turn_word(next, 0);
             if (ring) {
-                gic::store_relaxed<gic::Scope::device>(&q->rung, next);
+                gic::store_relaxed<scope>(&w->rung, next);
                 announce(t_.dbr, t_.bell, next, t_.qpn_word);
                 c_.doorbells++;
             }
-            cold::unlock(q);
+            cold::unlock(w);
             return gic::OK;
         } else {
-            gic::fence_acq_rel<gic::Scope::device>();
-            const auto turn = cold::take_turn(h_, q, index, blocks);
+            gic::fence_acq_rel<scope>();
+            const auto turn = cold::take_turn(h_, w, index, blocks);
             if (turn.status)
                 return turn.status;
             if (h_.choices.scope != gda_scope::qp) {
                 note_signaled();
-                gic::fence_acq_rel<gic::Scope::device>(); // the next turn finds it
+                gic::fence_acq_rel<scope>(); // the next turn finds it
             }
             // The turn goes on before the doorbell: the next agent need not wait for that.
-            cold::pass_turn(q, index, turn.posted, blocks, wqes);
+            cold::pass_turn(w, index, turn.posted, blocks, wqes);
             const bool ring = turn.posted % batch + wqes >= batch;
             c_.pending = ring ? 0 : c_.pending + wqes;
-            return ring ? cold::ring_shared(h_, q, next) : (int)gic::OK;
+            return ring ? cold::ring_shared(h_, q_, next) : (int)gic::OK;
         }
     }
 
@@ -585,6 +609,7 @@ template <gda_order O, gda_sharing S> class gda_poster {
     gda_turn t_{}; // of peer_; its counts are c_'s
     gda_counts c_{};
     gda_queue *q_ = nullptr; // where agents share queues and every post touches it
+    typename cold::words *words_ = nullptr;
     // Of the short way: see refit(); and the size of puts that may take it (0: none has been looked at).
     uint32_t brink_ = 0, edge_ = 0, from_ = 0, fit_ = 0;
     uint32_t batch_ = 0; // lock: gda_queue.pending, while it is held

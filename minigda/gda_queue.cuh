@@ -36,23 +36,47 @@ enum class gda_order : uint32_t {
 // and, by other choices than that of sharing:
 //   group      as exclusive, an agent being a warp or a thread block whose lanes build a group together
 //   spare      as exclusive, an agent keeping nothing in registers between its calls (gda_spare.cuh)
+//   block_lock, block_handoff, block_warp  as without block_, all agents being in one thread block: what they tell each
+//              other lies in its memory, and is ordered for the block alone
 //   bare       as exclusive, and bare_group as group, without any bookkeeping: nothing checks for a free slot, every
 //              WQE is the first choice's. The yardstick of what posting costs; a launch must not post more than
 //              fits the queue between two flushes
-enum class gda_sharing : uint32_t { exclusive, lock, handoff, warp, group, spare, bare, bare_group };
+enum class gda_sharing : uint32_t {
+    exclusive,
+    lock,
+    handoff,
+    warp,
+    group,
+    spare,
+    block_lock,
+    block_handoff,
+    block_warp,
+    bare,
+    bare_group
+};
+GIC_HD constexpr bool gda_in_block(gda_sharing s) {
+    return s >= gda_sharing::block_lock && s <= gda_sharing::block_warp;
+}
+// lock, handoff or warp, also of one in a block.
+GIC_HD constexpr gda_sharing gda_form(gda_sharing s) {
+    return gda_in_block(s)
+               ? (gda_sharing)((uint32_t)s - (uint32_t)gda_sharing::block_lock + (uint32_t)gda_sharing::lock)
+               : s;
+}
 GIC_HD constexpr bool gda_exclusive(gda_sharing s) {
-    return s == gda_sharing::exclusive || s >= gda_sharing::group;
+    return s == gda_sharing::exclusive || (s >= gda_sharing::group && !gda_in_block(s));
 }
 GIC_HD constexpr bool gda_bare(gda_sharing s) { return s >= gda_sharing::bare; }
 // An agent has several lanes, which build a group of WQEs together.
 GIC_HD constexpr bool gda_lanes(gda_sharing s) {
-    return s == gda_sharing::warp || s == gda_sharing::group || s == gda_sharing::bare_group;
+    return gda_form(s) == gda_sharing::warp || s == gda_sharing::group || s == gda_sharing::bare_group;
 }
 
 // What flush waits for beyond the agent's own queue.
 enum class gda_scope : uint32_t { qp, peer, all };
 
 enum { GDA_LANES = 32 };                // of a warp agent
+enum { GDA_BLOCK_QUEUES = 64 };         // to all peers, whose words a block's memory takes
 enum { GDA_INLINE_ONE_BLOCK = 28 };     // control 16, remote address 16, length 4, payload 28
 enum { GDA_INLINE_MAX = 63 * 16 - 36 }; // the 6-bit segment count is the limit
 enum { GDA_PUT_MAX = MLX5_MESSAGE_MAX };
@@ -112,6 +136,23 @@ struct alignas(64) gda_queue {
 
 GIC_HD constexpr uint64_t gda_turn_word(uint32_t ready, uint32_t wqes) {
     return (uint64_t)wqes << 32 | ready;
+}
+
+// What of a queue its agents tell each other, where all of them are in one block: gda_queue's words of the same names,
+// which are these between launches.
+struct gda_block_words {
+    uint64_t turn, doorbells;
+    uint32_t reserved, lock, rung, pending, cons, signaled;
+};
+template <class To, class From> GIC_HD void gda_words_copy(To *to, const From *from) {
+    to->turn = from->turn;
+    to->doorbells = from->doorbells;
+    to->reserved = from->reserved;
+    to->lock = from->lock;
+    to->rung = from->rung;
+    to->pending = from->pending;
+    to->cons = from->cons;
+    to->signaled = from->signaled;
 }
 
 // One agent's place at one peer, between two of its turns there: while it is turned to that peer it holds the first

@@ -197,18 +197,18 @@ void check_orders() {
 }
 
 // Warps that post groups together, several on one queue.
-void check_groups() {
+template <gda_sharing S> void check_groups() {
     gda_attr a = defaults();
-    a.sharing = gda_sharing::warp;
+    a.sharing = S;
     a.depth = 256;
     a.signal_every = 8;
     Rig rig(2, a, SOFTNIC_REAL, window_bytes);
     fill(rig.window(0), 0);
     fill(rig.window(1), 1);
-    using H = gda_handle<gda_order::runtime, gda_sharing::warp>;
+    using H = gda_handle<gda_order::runtime, S>;
     const uint32_t warps = 4, groups = (uint32_t)(payload / 16 / 32 / warps);
-    MUST((rig.run<gda_order::runtime, gda_sharing::warp>(0, warps, [&](const H &h, gic::Self self) {
-        H::Agent agent(h, self);
+    MUST((rig.run<gda_order::runtime, S>(0, warps, [&](const H &h, gic::Self self) {
+        typename H::Agent agent(h, self);
         for (uint32_t r = 0; r < groups; r++)
             if (int s = agent.put_each(1, 32, [&](uint32_t i) {
                     const uint64_t at = 16ull * ((self.agent * groups + r) * 32 + i);
@@ -316,7 +316,7 @@ struct PutOnce {
 
 // A put past the peer's window: an error CQE with its syndrome in the text; then the queues work again.
 void check_error() {
-    for (uint32_t sharing = 0; sharing < 4; sharing++) {
+    for (uint32_t sharing = 0; sharing < (uint32_t)gda_sharing::bare; sharing++) {
         gda_attr a = defaults();
         a.sharing = (gda_sharing)sharing;
         Rig rig(2, a, SOFTNIC_REAL, window_bytes);
@@ -389,6 +389,13 @@ void check_refusals() {
     Rig shared(1, a, SOFTNIC_VIRTUAL, window_bytes);
     MUST(gda_begin(shared.g[0], 3));
     CHECK(gda_begin(shared.g[0], 5) == -ENOTSUP, "5 sharers with 15 unsignaled WQEs each in 64 blocks");
+    a = defaults();
+    a.sharing = gda_sharing::block_lock;
+    a.qps = GDA_BLOCK_QUEUES / 2;
+    CHECK(gda_check(&a, 2) == 0, "as many queues as a block takes");
+    CHECK(gda_check(&a, 3) == -EINVAL, "more queues than a block takes");
+    CHECK(gic::error_text().find("lock=block: 32 queue pairs to each of 3 ranks") == 0, "\"%s\"",
+          gic::error_text().c_str());
 }
 
 // gic_comm among forked processes.
@@ -481,7 +488,8 @@ int main() {
     check_echo();
     check_sharing();
     check_orders();
-    check_groups();
+    check_groups<gda_sharing::warp>();
+    check_groups<gda_sharing::block_warp>();
     check_over();
     check_ringer();
     check_bare<gda_sharing::bare>();

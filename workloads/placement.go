@@ -58,6 +58,9 @@ func (p *Placement) Parse(pt Point) error {
 // Runs is how often the point is carried out.
 func (p *Placement) Runs() int { return p.places }
 
+// Together is the device half's number for all posting threads in one block, 0 otherwise.
+func (p *Placement) Together() int { return p.together }
+
 // Put adds the device half's inputs for run i; posts: this rank's threads are the ones that are placed.
 func (p *Placement) Put(args map[string]string, i int, posts bool) {
 	in := map[string]int{"placement": 0, "first_qp": p.queue, "place": 0, "places": 1, "placed": 0}

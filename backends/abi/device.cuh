@@ -100,13 +100,15 @@ struct Env {
     uint64_t timeout_ns;
 };
 
-// Scope of an order or atomic. On the host both are the same.
-enum class Scope { device, system };
+// Scope of an order or atomic. On the host all are the same.
+enum class Scope { block, device, system };
 
 #if defined(__CUDACC__)
 
 template <Scope S, class T> GIC_DEVICE auto ref(T *p) {
-    if constexpr (S == Scope::device)
+    if constexpr (S == Scope::block)
+        return cuda::atomic_ref<T, cuda::thread_scope_block>(*p);
+    else if constexpr (S == Scope::device)
         return cuda::atomic_ref<T, cuda::thread_scope_device>(*p);
     else
         return cuda::atomic_ref<T, cuda::thread_scope_system>(*p);
@@ -140,12 +142,15 @@ GIC_DEVICE void arrived(uint64_t value) {
         asm volatile("nanosleep.u32 0;" ::: "memory");
 }
 template <Scope S> GIC_DEVICE void fence_acq_rel() {
-    if constexpr (S == Scope::device)
+    if constexpr (S == Scope::block)
+        cuda::atomic_thread_fence(cuda::memory_order_acq_rel, cuda::thread_scope_block);
+    else if constexpr (S == Scope::device)
         cuda::atomic_thread_fence(cuda::memory_order_acq_rel, cuda::thread_scope_device);
     else
         cuda::atomic_thread_fence(cuda::memory_order_acq_rel, cuda::thread_scope_system);
 }
 template <Scope S> GIC_DEVICE void fence_seq_cst() {
+    static_assert(S != Scope::block, "nothing asks for it");
     if constexpr (S == Scope::device)
         __threadfence();
     else

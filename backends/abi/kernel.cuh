@@ -37,6 +37,13 @@ struct KernelReport {
     uint32_t first; // multiprocessor that agent 0 is to have
 };
 
+// A handle may keep something in the memory of the block that all agents of its launch are in (the adapter sees to that,
+// by Gpu::together). Then it has `static constexpr bool block_memory = true`,
+//   void enter_block() const             called by all threads of the block before the first agent does anything
+//   void leave_block(agents) const       by lane 0 of each of so many agents behind the last thing it does
+template <class H, class = void> struct BlockMemory : std::false_type {};
+template <class H> struct BlockMemory<H, std::enable_if_t<H::block_memory>> : std::true_type {};
+
 GIC_DEVICE uint32_t multiprocessor() {
     uint32_t sm;
     asm("mov.u32 %0, %%smid;" : "=r"(sm));
@@ -74,7 +81,11 @@ __global__ void gic_kernel(const __grid_constant__ H h, const __grid_constant__ 
     const uint32_t warp = report.packed ? threadIdx.x : h.lanes > 32 ? 0 : threadIdx.x / 32;
     const uint32_t lane = report.packed ? 0 : threadIdx.x - 32 * warp;
     const gic::Self self{warp * report.blocks + block, agents, lane, h.lanes};
-    if (block >= report.blocks || self.agent >= agents || lane >= h.lanes)
+    if (block >= report.blocks)
+        return;
+    if constexpr (gic::BlockMemory<H>::value)
+        h.enter_block();
+    if (self.agent >= agents || lane >= h.lanes)
         return;
     if (self.agent == 0 && self.lane == 0)
         *report.multiprocessor = gic::multiprocessor();
@@ -83,6 +94,9 @@ __global__ void gic_kernel(const __grid_constant__ H h, const __grid_constant__ 
         typename H::Agent agent(h, self);
         rc = agent.quiet();
     }
+    if constexpr (gic::BlockMemory<H>::value)
+        if (self.lane == 0)
+            h.leave_block(agents);
     if (rc != gic::OK && self.lane == 0) {
         report.status[self.agent] = rc;
         *report.stop = 1;

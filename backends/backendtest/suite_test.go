@@ -70,6 +70,51 @@ func TestMinigda(t *testing.T) {
 	TestBackend(t, floors(softTarget(t, "minigda", map[string]string{"qps": "4"}))) // exclusive queues: one per device thread
 }
 
+// inBlock asks for all device threads in one block of a GPU.
+type inBlock struct{ workloads.Workload }
+
+func (w inBlock) Axes() []workloads.Axis {
+	axes := w.Workload.Axes()
+	for i := range axes {
+		if axes[i].Name == "placement" && device() != "host" {
+			axes[i].Default = "lanes"
+		}
+	}
+	return axes
+}
+
+// Queue pairs whose lock or turn lies in the memory of a block; of warps as well, which then are agents.
+func TestMinigdaBlock(t *testing.T) {
+	target := softTarget(t, "minigda", nil)
+	serveIfRank(t, target)
+	w := inBlock{conform.Workload{}}
+	for _, sharing := range []string{"lock", "handoff", "warp"} {
+		for _, batch := range []string{"1", "4"} {
+			t.Run(sharing+" batch "+batch, func(t *testing.T) {
+				target.Config = map[string]string{"sharing": sharing, "lock": "block", "batch": batch, "qps": "2"}
+				points := wordPoints(w, 2, nil)
+				for i := range points {
+					if sharing == "warp" && device() != "host" {
+						points[i]["placement"] = "warps"
+					}
+				}
+				for _, finding := range find(t, target, func(tr *trial) {
+					if !tr.open(2, nil) {
+						return
+					}
+					for _, p := range points {
+						if !tr.checkWord("", w, p, 2) {
+							return
+						}
+					}
+				}) {
+					t.Error(finding)
+				}
+			})
+		}
+	}
+}
+
 func TestMiniproxy(t *testing.T) { TestBackend(t, floors(softTarget(t, "miniproxy", nil))) }
 
 // NVSHMEM needs a GPU, and a build of `make cuda` in GIC_BUILD. Its heap does not grow with the window, and fault is

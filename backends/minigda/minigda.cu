@@ -26,6 +26,9 @@ const struct gic_key keys[] = {
     {"inline", "auto", "auto|on|off", "payload in the WQE: up to inline_limit, always, never"},
     {"inline_limit", "28", "8..972", "largest payload that inline=auto puts into the WQE, in bytes"},
     {"sharing", "exclusive", GDA_SHARINGS, "who may post to one QP"},
+    {"lock", "gpu", GDA_LOCKS,
+     "where lock or turn of a shared QP lie: GPU memory, or the memory of the block that all agents are in "
+     "(placement=warps|lanes)"},
     {"signal_every", "1", "1..4096", "every Nth WQE asks for a CQE"},
     {"scope", "qp", GDA_SCOPES, "what a flush completes: the own QP, one peer's, all"},
     {"depth", "1024", "64..32768", "blocks per send queue, a power of two"},
@@ -65,6 +68,9 @@ gda_attr attr_of(const gic::Config &c, bool cpu_reads) {
         a.sharing = gda_sharing::bare;
     } else if (exclusive && c.choice("state") == 1) {
         a.sharing = gda_sharing::spare;
+    } else if (!exclusive && c.choice("lock") == 1) {
+        a.sharing = (gda_sharing)((uint32_t)a.sharing - (uint32_t)gda_sharing::lock +
+                                  (uint32_t)gda_sharing::block_lock);
     }
     a.scope = (gda_scope)c.choice("scope");
     a.signal_every = c.u32("signal_every");
@@ -86,6 +92,10 @@ int check_agent(const gic::Config &config) {
     if (agent != 0 && !exclusive && agent != own)
         return gic::fail(-EINVAL, "agent=%s with sharing=%s: want sharing=exclusive or agent=%s",
                          config.text("agent"), config.text("sharing"), own == 2 ? "warp" : "thread");
+    if (exclusive && config.choice("lock") == 1)
+        return gic::fail(-EINVAL,
+                         "lock=block with sharing=exclusive: nobody shares a queue; want sharing=lock, "
+                         "handoff or warp");
     if ((bare || memory) && !exclusive)
         return gic::fail(-EINVAL, "%s with sharing=%s: want sharing=exclusive",
                          bare ? "bare=on" : "state=memory", config.text("sharing"));
@@ -105,7 +115,7 @@ int check(const struct gic_open *open, gda_attr *attr_p) {
         attr_of(config, strncmp(open->device, "cuda", 4) == 0 && !(engine && strcmp(engine, "gpu") == 0));
     if (int rc = check_agent(config))
         return rc;
-    if (int rc = gda_check(attr_p))
+    if (int rc = gda_check(attr_p, (uint32_t)open->nranks))
         return rc;
     if (int rc = gda_fabric_probe(open))
         return rc;
@@ -202,6 +212,10 @@ template <class W, gda_order O, gda_sharing S> constexpr bool has_kernel_for() {
         return (op || stream) && main;
     case s::bare_group:
         return stream && main;
+    case s::block_lock: // all agents in one block: of workloads that can be asked for it
+    case s::block_handoff:
+    case s::block_warp:
+        return (op || stream || conform) && any;
     default:
         return any;
     }

@@ -69,4 +69,8 @@ GIC_KERNEL(runtime, spare)
 #elif GIC_PART == 10 // caller's
 GIC_KERNEL(gpu_fence, spare)
 GIC_KERNEL(sys_release, spare)
+#elif GIC_PART == 11
+GIC_KERNEL(runtime, block_lock)
+GIC_KERNEL(runtime, block_handoff)
+GIC_KERNEL(runtime, block_warp)
 #endif

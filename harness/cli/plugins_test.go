@@ -370,6 +370,8 @@ func TestConfigurationsThatCannotBe(t *testing.T) {
 		{"miniproxy:depth=100", "depth=100: want a power of two"},
 		{"minigda:depth=100", "depth=100"},
 		{"minigda:batch=64,depth=64", "depth=64: batch=64"},
+		{"minigda:lock=block", "lock=block with sharing=exclusive"},
+		{"minigda:sharing=lock,lock=block,qps=64", "lock=block: 64 queue pairs to each of 2 ranks"},
 	} {
 		status, stdout, stderr := gic(t, "run", "--workload", "op", "--backend", tt.backend, "--dry-run")
 		if status != exitUsage || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, tt.reason) {

@@ -58,13 +58,15 @@ func (Workload) Axes() []workloads.Axis {
 		key("threads", "1", "1..64", "device threads (agents) of a rank"),
 		key("largest", "4096", "8..65536", "largest payload, in bytes"),
 		key("passes", "20", "1..64", "rounds of the cases that announce or overwrite"),
+		key("placement", "0", "0|warps|lanes", "0: where the device puts the device threads; warps, lanes: all in one block, as a warp each or as the lanes of full warps"),
 	}
 }
 
 type job struct {
-	point  workloads.Point
-	seed   uint64
-	script *script
+	point     workloads.Point
+	seed      uint64
+	script    *script
+	placement workloads.Placement
 
 	bytes                uint64
 	words, flags         window.Words
@@ -97,6 +99,9 @@ func (Workload) Prepare(p workloads.Point, ranks int, seed uint64) (workloads.Jo
 	s := newScript(ranks, threads, largest, passes)
 	cases[which].write(s)
 	j := &job{point: p, seed: seed, script: s}
+	if err := j.placement.Parse(workloads.Point{"placement": p["placement"], "first_qp": "0", "places": "1"}); err != nil {
+		return nil, fmt.Errorf("conform: %w", err)
+	}
 	var l window.Layout
 	j.words = l.Words(int(s.end(everyone, words) / 8))
 	j.flags = l.Words(flagWords)
@@ -164,6 +169,9 @@ func (j *job) Run(rank int) (backends.Run, error) {
 	put(&first, uint64(count))
 	args := j.point.Args(j.seed)
 	args["agents"] = strconv.Itoa(j.script.agents)
+	if p := j.placement.Together(); p > 0 {
+		args["together"] = strconv.Itoa(p)
+	}
 	return backends.Run{Workload: "conform", Args: args, Blobs: []backends.Blob{
 		{Name: "first", Data: first}, {Name: "steps", Data: steps}, {Name: "messages", Data: messages}}}, nil
 }
