@@ -73,7 +73,7 @@ func (a *app) calibrate(args []string) error {
 		return err
 	}
 	if err := os.WriteFile(c.out, data, 0o644); err != nil {
-		return fmt.Errorf("write platform: %w", err)
+		return usagef("write %s: %w", c.out, unwrapPath(err))
 	}
 	a.printPlatform(res.Platform)
 	t := newTable(a.stdout, "constant", "value", "two deviations", "fit")

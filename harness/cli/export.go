@@ -108,18 +108,19 @@ func (a *app) exportOf(format string, paths []string) (func(io.Writer) error, er
 }
 
 // writeFile writes a file beside its place and moves it there, so that a reader (a collector, say) never sees half
-// of it. A file for which records were missing is written as well; its error is kept.
+// of it. A file for which records were missing is written as well; its error is kept. A place where nothing can be
+// written is a usage error.
 func writeFile(path string, write func(io.Writer) error) error {
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() { // a pipe, /dev/stdout
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
-			return fmt.Errorf("write %s: %w", path, err)
+			return usagef("write %s: %w", path, unwrapPath(err))
 		}
 		return errors.Join(write(f), f.Close())
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return usagef("write %s: %w", path, unwrapPath(err))
 	}
 	defer os.Remove(f.Name())
 	werr := write(f)

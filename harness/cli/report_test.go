@@ -84,6 +84,25 @@ func TestReportAsMarkdown(t *testing.T) {
 	}
 }
 
+// A file that can stand nowhere is a mistake of the request, named as it was given.
+func TestNowhereToWrite(t *testing.T) {
+	dir := t.TempDir()
+	sampleRun(t, dir, "run-a")
+	for _, tt := range []struct{ out, why string }{
+		{filepath.Join(dir, "none", "x"), "no such file or directory"}, {dir, "is a directory"},
+	} {
+		for _, args := range [][]string{
+			{"report", dir, "-o", tt.out}, {"export", "--format", "csv", dir, "-o", tt.out},
+			{"calibrate", paperRows + "/P-IB", "-o", tt.out},
+		} {
+			status, stdout, stderr := gic(t, args...)
+			if want := "gic: write " + tt.out + ": " + tt.why + "\n"; status != exitUsage || stdout != "" || stderr != want {
+				t.Errorf("gic %s: status %d, stdout %q, stderr %q, want %q", strings.Join(args, " "), status, stdout, stderr, want)
+			}
+		}
+	}
+}
+
 // TestReportPlots reads every plot back: each is there as SVG and as PNG.
 func TestReportPlots(t *testing.T) {
 	dir := t.TempDir()
@@ -161,7 +180,7 @@ func TestReportBadInput(t *testing.T) {
 		{[]string{dir + "/nope"}, 2, []string{"/nope", "no such file"}},
 		{[]string{garbage}, 2, []string{garbage, "no run file"}},
 		{[]string{dir, "--format", "pdf"}, 2, []string{"--format pdf", "allowed: html, markdown"}},
-		{[]string{dir, "-o", dir + "/no/such/folder.html"}, 1, []string{"/no/such"}},
+		{[]string{dir, "-o", dir + "/no/such/folder.html"}, 2, []string{"/no/such"}},
 		{[]string{dir, "--plots", garbage}, 1, []string{garbage}},
 		{[]string{dir, "--plot", dir}, 2, []string{"--plots"}},
 	} {

@@ -123,6 +123,21 @@ func TestGapsAddUp(t *testing.T) {
 	}
 }
 
+// A figure names the floors that it has, not those of other NICs.
+func TestGapsNameTheirFloors(t *testing.T) {
+	for want, backends := range map[string][]string{
+		"rawstore": {"nvshmem", "rawstore", "rawstore", "ncclgin"}, "minigda or miniproxy": {"miniproxy", "nvshmem", "minigda"}, "minigda": {"minigda"},
+	} {
+		var rows []*report.RowView
+		for _, b := range backends {
+			rows = append(rows, &report.RowView{Backend: b})
+		}
+		if got := floorsOf(rows); got != want {
+			t.Errorf("%v: %q, want %q", backends, got, want)
+		}
+	}
+}
+
 func TestNamesTellRowsApart(t *testing.T) {
 	row := func(backend string, parts ...string) *report.RowView {
 		r := &report.RowView{Backend: backend, Where: "soft/host"}

@@ -2,6 +2,8 @@ package figures
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"gic/harness/plot"
 	"gic/harness/report"
@@ -138,9 +140,21 @@ func gapFigure(
 		b.Groups = append(b.Groups, group)
 	}
 	b.Note = report.Clean(ev.note(join(sec.Common), common, ""))
-	fig.Text = fmt.Sprintf("%s of each row as one bar: the part that the best floor (minigda or miniproxy, verified, same "+
-		"point, NIC and device) needs or reaches, and the gap to it; %s.", name, count(len(points), "point"))
+	fig.Text = fmt.Sprintf("%s of each row as one bar: the part that the best floor (%s, verified, same "+
+		"point, NIC and device) needs or reaches, and the gap to it; %s.", name, floorsOf(rows), count(len(points), "point"))
 	return fig
+}
+
+// floorsOf names the floors among rows: raw stores where no NIC takes part.
+func floorsOf(rows []*report.RowView) string {
+	var names []string
+	for _, r := range rows {
+		if report.IsFloor(r.Backend) && !slices.Contains(names, r.Backend) {
+			names = append(names, r.Backend)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, " or ")
 }
 
 // gapBar is a row beside its floor.

@@ -57,7 +57,7 @@ func (c *chromium) checkLayout(name string, width int) {
 		Width               int
 		Plots, Tables, Rows int
 		Empty, Untitled     int
-		Broken, Wide        []string
+		Broken, Wide, Off   []string
 	}
 	c.eval(`(() => {
 		const all = (q) => [...document.querySelectorAll(q)];
@@ -72,6 +72,7 @@ func (c *chromium) checkLayout(name string, width int) {
 				const t = size(e), s = size(e.closest("svg"));
 				return t.left < s.left - 1 || t.right > s.right + 1 || t.top < s.top - 1 || t.bottom > s.bottom + 1;
 			}).map((e) => e.textContent),
+			off: all(".fit").filter((e) => size(e).width > 0 && size(e).right > innerWidth).map((e) => e.textContent),
 		};
 	})()`, &got)
 	if got.Width > width {
@@ -82,6 +83,9 @@ func (c *chromium) checkLayout(name string, width int) {
 	}
 	if got.Empty > 0 || got.Untitled > 0 {
 		c.t.Errorf("%s: %d plots are empty, %d parts have no name for screen readers", name, got.Empty, got.Untitled)
+	}
+	if len(got.Off) > 0 {
+		c.t.Errorf("%s: headings of tables run off the screen: %q", name, got.Off)
 	}
 	if len(got.Broken) > 0 || len(got.Wide) > 0 {
 		c.t.Errorf("%s: links to nothing: %q; text outside its plot: %q", name, got.Broken, got.Wide)
