@@ -258,7 +258,7 @@ $(B)/cuda/nvshmem_created.o: backends/nvshmem/created.cu
 	$(need_nvshmem)
 	$(NVCC) $(NVCCFLAGS) -rdc=true -isystem $(NVSHMEM_HOME)/include -MMD -MF $@.d -c $< -o $@
 $(B)/cuda/nvshmem_linked.o: $(nvshmem_cuda)
-	$(NVCC) $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -Xcompiler -fPIC -dlink $^ \
+	$(NVCC) $(compress) $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -Xcompiler -fPIC -dlink $^ \
 		-L$(NVSHMEM_HOME)/lib -lnvshmem_device -o $@
 $(B)/cuda/gic_nvshmem.so: $(B)/cuda/nvshmem_session.o $(nvshmem_cuda) $(B)/cuda/nvshmem_linked.o $(B)/cuda/gpu.o | backends/nvshmem/session.map
 	$(CXX) -shared -Wl,-z,defs -Wl,--version-script=backends/nvshmem/session.map -o $@ $^ -L$(NVSHMEM_HOME)/lib \
@@ -339,7 +339,7 @@ dist: $(B)/gic plugins cuda ## build build/dist/: gic and the plugins, stripped,
 	cp $(cuda_plugins) $(if $(nvshmem_there),$(nvshmem_parts)) $(if $(ncclgin_there),$(ncclgin_parts)) $(ncclgin_net) $(ncclgin_gpu_test) \
 		$(softnic_gpu_programs) $(floor_gpu_benches) $(B)/dist/
 	strip $(B)/dist/*
-	@size=$$(du -sm $(B)/dist | cut -f1); [ $$size -lt 60 ] || { echo "$(B)/dist: $$size MiB, want below 60"; exit 1; }
+	@size=$$(du -sm $(B)/dist | cut -f1); [ $$size -lt 50 ] || { echo "$(B)/dist: $$size MiB, want below 50"; exit 1; }
 	@! ls $(B)/dist | grep -E '^lib(cud|nccl[.]|nvidia|nvshmem_)' || { echo "$(B)/dist holds an NVIDIA library"; exit 1; }
 
 csrc = $(shell git ls-files '*.c' '*.h' '*.cc' '*.cu' '*.cuh')
