@@ -6,12 +6,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 static double seconds(void) {
     struct timespec ts;
@@ -210,6 +212,19 @@ struct meeting {
 
 enum { RANKS = 3, LAPS = 300 };
 
+/* Pages of a mapping that an access would still fault on. */
+static size_t pages_absent(const void *base, size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), absent = 0;
+    int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    for (size_t i = 0; fd >= 0 && i < bytes / page; i++) {
+        uint64_t entry = 0;
+        off_t at = (off_t)(((uintptr_t)base / page + i) * sizeof entry);
+        absent += pread(fd, &entry, sizeof entry, at) != sizeof entry || entry >> 63 == 0;
+    }
+    close(fd);
+    return fd < 0 ? bytes / page : absent;
+}
+
 /* Each rank writes a pattern and then signals to both others, waits for theirs, checks; and all add to one word
  * of rank 0. */
 static int rank_main(uint32_t me, const char *job, struct meeting *m) {
@@ -258,6 +273,9 @@ static int rank_main(uint32_t me, const char *job, struct meeting *m) {
         for (int i = 0; i < RANKS; i++)
             AWAIT(__atomic_load_n(&m->done[i], __ATOMIC_ACQUIRE) >= lap);
     }
+    for (uint32_t to = 0; to < RANKS; to++) /* what was never written to as well */
+        for (const struct mapping *map = nic->peers[to].maps; map; map = map->next)
+            CHECK_EQ(pages_absent(map->base, map->bytes), 0);
     if (me == 0) {
         uint64_t sum;
         memcpy(&sum, mem + 2048, 8);
