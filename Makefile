@@ -155,7 +155,7 @@ ifneq ($(CHECK),) # each workload once, and each type of handle once
 minigda_kernels := $(foreach p,2 3 4 5,op-$(p)) stream-1 stream-8 stream-11 caller-7 caller-10 alltoall-1 moe-6 conform-9
 replay_kernels := op-1 stream-2 alltoall-1 moe-1
 endif
-miniproxy_kernels := op-1 caller-7 stream-1 alltoall-1 moe-1 conform-1
+miniproxy_kernels := op-1 op-2 caller-7 stream-1 stream-2 alltoall-1 moe-1 moe-2 conform-1 conform-2
 rawstore_kernels := $(foreach w,op stream alltoall moe conform,$(w)-1)
 cuda_kernels = $($(1)_kernels:%=$(B)/cuda/$(1)_%.o)
 cuda_plugins := $(floors:%=$(B)/cuda/lib%.so)

@@ -20,6 +20,9 @@
 // progress from host memory every time, publish behind a system-scope fence. Hand-off `tuned`: one producer
 // per ring, its index in a register, progress read only when the ring looks full, validity in the descriptor.
 //
+// An agent is a thread, or (MANY) the lanes of a warp: lane 0 acts for all of them, but each lane hands over its own message
+// of a put_each, behind one reservation. What any lane wrote before is ordered as if lane 0 had written it.
+//
 // ERR_IO from flush, quiet, fetch_add or a full ring: the worker has given this ring up (a malformed
 // descriptor, an error CQE); proxy_error() on the host says why.
 #ifndef MINIPROXY_PROXY_CUH
@@ -63,18 +66,18 @@ struct Rings {
     uint32_t held;         // the NIC stands still while a worker posts
 };
 
-template <Handoff F> struct Handle {
+template <Handoff F, bool MANY = false> struct Handle {
     uint32_t rank, nranks;
     uint8_t *window;
     gic::Env env;
-    uint32_t lanes;
+    uint32_t lanes; // 1; MANY: 32
     Rings rings;
 
     class Agent;
 };
 
 // Indices of descriptors on this side: the low 32 bits, compared by difference. A ring holds 2^16 at most.
-template <Handoff F> class Handle<F>::Agent {
+template <Handoff F, bool MANY> class Handle<F, MANY>::Agent {
   public:
     // `h` outlives the agent.
     GIC_DEVICE Agent(const Handle &h, const gic::Self &self) : h_(h), self_(self) {
@@ -85,9 +88,14 @@ template <Handoff F> class Handle<F>::Agent {
         slots_ = h.rings.slots + ((uint64_t)ring_number(h, self) << h.rings.shift);
         if (!has_ring)
             return;
+        if constexpr (MANY)
+            gic::sync_lanes(self); // lane 0 may just have written the head back
         // What came before is this agent's to complete too: one launch may make an agent more than once.
         next_ = last_ = (uint32_t)gic::load_relaxed<gic::Scope::device>(&producer(h, self)->head);
-        limit_ = (uint32_t)gic::load_relaxed(&progress(h, self)->consumed) + h.rings.mask + 1;
+        if (!MANY || self.lane == 0)
+            limit_ = (uint32_t)gic::load_relaxed(&progress(h, self)->consumed) + h.rings.mask + 1;
+        if constexpr (MANY) // the same in all lanes, or they would take different ways
+            limit_ = gic::broadcast(self, limit_);
         if (self.lane == 0)
             *(volatile uint8_t *)(h.rings.open + ring_number(h, self)) =
                 1; // an atomic byte would be a loop over PCIe
@@ -113,11 +121,14 @@ template <Handoff F> class Handle<F>::Agent {
             const gic::Message m = message(0);
             return put(peer, m.dst, m.src, m.bytes);
         }
-        for (uint32_t i = 0; i < n; i++) {
+        bool wrong = false;
+        for (uint32_t i = MANY ? gic::lane_first(self_) : 0; i < n; i += MANY ? gic::lane_step(self_) : 1) {
             gic::Message m = message(i);
-            if (bad(Fields{Op::put, peer, m.dst, m.src, m.bytes, 0}))
-                return gic::ERR_INVAL;
+            wrong |= bad(Fields{Op::put, peer, m.dst, m.src, m.bytes, 0});
         }
+        if (any_lane(wrong))
+            return gic::ERR_INVAL;
+        meet();
         uint32_t at;
         if (int s = reserve(n, &at))
             return s;
@@ -157,6 +168,11 @@ template <Handoff F> class Handle<F>::Agent {
         if (sig % 8 != 0 || sig >= MAX_OFFSET)
             return gic::ERR_INVAL;
         const uint64_t *word = (const uint64_t *)(h_.window + sig);
+        if constexpr (MANY) {
+            const int status = self_.lane == 0 ? wait_word(h_, word, at_least) : (int)gic::OK;
+            meet();
+            return gic::broadcast(self_, status);
+        }
         return gic::load_acquire(word) >= at_least ? (int)gic::OK : wait_word(h_, word, at_least);
     }
 
@@ -222,6 +238,7 @@ template <Handoff F> class Handle<F>::Agent {
     // A put into a ring that has room, with all that can be wrong with it in one condition, which the store carries: a
     // branch costs a GPU thread as much as the store. False: nothing has been done.
     GIC_DEVICE bool put_short(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
+        meet();
         const bool good = (peer < peers_) & (((dst | src) >> OFFSET_BITS) == 0) &
                           (bytes <= h_.rings.put_max) & (limit_ != next_);
         publish_if<F>(good & (self_.lane == 0), slots_ + (next_ & h_.rings.mask),
@@ -230,6 +247,19 @@ template <Handoff F> class Handle<F>::Agent {
         next_ += good;
         last_ = good ? next_ : last_;
         return good;
+    }
+
+    // Before lane 0 hands over what the others wrote, and after it has waited for all.
+    GIC_DEVICE void meet() const {
+        if constexpr (MANY)
+            gic::sync_lanes(self_);
+    }
+    GIC_DEVICE static bool any_lane(bool v) {
+#if defined(__CUDACC__)
+        if constexpr (MANY)
+            return __any_sync(0xffffffffu, v);
+#endif
+        return v;
     }
 
     // Does it fit a descriptor? Whether it lies in the windows is the worker's to check.
@@ -254,6 +284,7 @@ template <Handoff F> class Handle<F>::Agent {
             return gic::ERR_INVAL;
         if (int s = reserve(1, &at))
             return s;
+        meet();
         if (self_.lane == 0)
             write(at, f);
         return gic::OK;
@@ -265,6 +296,7 @@ template <Handoff F> class Handle<F>::Agent {
             return gic::ERR_INVAL;
         if (int s = reserve(2, &at))
             return s;
+        meet();
         if (self_.lane == 0) {
             write(at, first);
             write(at + 1, second);
@@ -328,7 +360,9 @@ template <Handoff F> class Handle<F>::Agent {
     }
 
     GIC_DEVICE int completed() {
-        return gic::broadcast(self_, self_.lane == 0 ? wait_completed(h_, self_, last_) : (int)gic::OK);
+        const int status = self_.lane == 0 ? wait_completed(h_, self_, last_) : (int)gic::OK;
+        meet();
+        return gic::broadcast(self_, status);
     }
     GIC_COLD static int wait_completed(const Handle &h, gic::Self self, uint32_t end) {
         Progress *p = progress(h, self);

@@ -124,6 +124,32 @@ func TestMinigdaBlock(t *testing.T) {
 
 func TestMiniproxy(t *testing.T) { TestBackend(t, floors(softTarget(t, "miniproxy", nil))) }
 
+// Agents of a warp, with a ring each and in rings that they share.
+func TestMiniproxyWarp(t *testing.T) {
+	target := softTarget(t, "miniproxy", nil)
+	serveIfRank(t, target)
+	for _, config := range []map[string]string{
+		{"agent": "warp"},
+		{"agent": "warp", "handoff": "baseline", "ring_mode": "shared", "rings": "2", "ring_depth": "64"},
+	} {
+		t.Run(strings.Join(slices.Sorted(maps.Values(config)), " "), func(t *testing.T) {
+			target.Config = config
+			for _, finding := range find(t, target, func(tr *trial) {
+				if !tr.open(2, nil) {
+					return
+				}
+				for _, p := range wordPoints(conform.Workload{}, 2, nil) {
+					if !tr.checkWord("", conform.Workload{}, p, 2) {
+						return
+					}
+				}
+			}) {
+				t.Error(finding)
+			}
+		})
+	}
+}
+
 // NVSHMEM needs a GPU, and a build of `make cuda` in GIC_BUILD. Its heap does not grow with the window, and fault is
 // there to fail.
 func TestNVSHMEM(t *testing.T) {

@@ -18,6 +18,7 @@ using workloads = gic::Workloads<op_workload, rate_workload, goodput_workload, a
                                  moe_workload, caller_workload, conform_workload>;
 
 const struct gic_key keys[] = {
+    {"agent", "thread", "thread|warp", "who hands over as one: a thread, or the lanes of a warp together"},
     {"rings", "32", "1..32", "descriptor rings in host memory"},
     {"ring_mode", "private", "private|shared", "one producer per ring, or agents share rings"},
     {"ring_depth", "1024", "64..65536", "descriptors per ring, a power of two"},
@@ -63,6 +64,10 @@ proxy::Attr attr_of(const gic::Config &c) {
     return a;
 }
 
+// There are no kernels of these for agents of a warp.
+template <class W>
+constexpr bool threads_only = std::is_same_v<W, alltoall_workload> || std::is_same_v<W, caller_workload>;
+
 bool tuned(const gic::Config &c) { return strcmp(c.text("handoff"), "tuned") == 0; }
 
 int power_of_two(const gic::Config &c, const char *key) {
@@ -102,7 +107,7 @@ struct gic_session {
     struct gda_fabric *fabric = nullptr;
     std::unique_ptr<proxy::Host> host; // borrows the fabric
     proxy::Attr attr{};
-    bool tuned = false;
+    bool tuned = false, warps = false;
     gic::Env env{};
     const volatile uint32_t *stop = nullptr; // gic_open.stop
     uint32_t agents = 0;                     // of the last launch
@@ -137,6 +142,7 @@ int open_session(const struct gic_open *open, struct gic_session **session_p) {
         auto s = std::make_unique<gic_session>();
         s->attr = attr_of(c);
         s->tuned = tuned(c);
+        s->warps = strcmp(c.text("agent"), "warp") == 0;
         s->stop = open->stop;
         s->env = gic::Env{open->stop, open->timeout_ns};
         uint32_t depth = c.u32("depth"), per_peer = s->attr.workers * s->attr.qps,
@@ -196,7 +202,7 @@ int finish(struct gic_session *s, int status) {
     return status == gic::ERR_IO && !why.empty() ? gic::fail(status, "%s", why.c_str()) : status;
 }
 
-template <Handoff F> struct Launch {
+template <Handoff F, bool MANY> struct Launch {
     struct gic_session *s;
     const struct gic_run *run;
 
@@ -205,20 +211,25 @@ template <Handoff F> struct Launch {
         const gic::Env env{gpu ? gpu->stop_word() : s->stop, s->env.timeout_ns};
         // Others wait for memory that a NIC which stands still never writes.
         constexpr bool hold = std::is_same_v<W, rate_workload> || std::is_same_v<W, goodput_workload>;
-        return gic::drive<W>(
-            s->host->handle<F>(env, 1), run, s->results,
-            [this](uint32_t agents, proxy::Handle<F> &) { return prepare(s, agents, hold); },
-            [this](uint32_t, proxy::Handle<F> &, int status) { return finish(s, status); }, gpu, s->stop);
+        return gic::drive<W, !(MANY && threads_only<W>)>(
+            s->host->handle<F, MANY>(env, MANY ? 32 : 1), run, s->results,
+            [this](uint32_t agents, proxy::Handle<F, MANY> &) { return prepare(s, agents, hold); },
+            [this](uint32_t, proxy::Handle<F, MANY> &, int status) { return finish(s, status); }, gpu,
+            s->stop);
     }
 };
+
+template <Handoff F> int launch(struct gic_session *s, const struct gic_run *run) {
+    return s->warps ? workloads::dispatch(run->workload, Launch<F, true>{s, run})
+                    : workloads::dispatch(run->workload, Launch<F, false>{s, run});
+}
 
 int run(struct gic_session *s, const struct gic_run *run, struct gic_result *result_p) {
     return gic::guarded([&] {
         if (!s->fabric->window)
             return gic::fail(-EINVAL, "run before window");
         s->results.clear();
-        int rc = s->tuned ? workloads::dispatch(run->workload, Launch<Handoff::tuned>{s, run})
-                          : workloads::dispatch(run->workload, Launch<Handoff::baseline>{s, run});
+        const int rc = s->tuned ? launch<Handoff::tuned>(s, run) : launch<Handoff::baseline>(s, run);
         s->results.publish(result_p);
         return rc;
     });
@@ -249,6 +260,7 @@ int counters(struct gic_session *s, const struct gic_counter **counters_p, uint3
 int facts(struct gic_session *s, const struct gic_kv **facts_p, uint32_t *count_p) {
     return gic::guarded([&] {
         gda_fabric_facts(s->fabric, &s->facts);
+        s->facts.set("agent", std::string(s->warps ? "warp" : "thread"));
         s->facts.set("rings", s->attr.rings);
         s->facts.set("ring_depth", s->attr.ring_depth);
         s->facts.set("ring_mode", std::string(s->attr.shared ? "shared" : "private"));

@@ -18,13 +18,14 @@
 #endif
 using workload = GIC_JOIN(GIC_WORKLOAD, _workload);
 
-#define GIC_KERNEL(handoff)                                                                                  \
-    template int gic::launch_gpu<workload, proxy::Handle<proxy::Handoff::handoff>>(                          \
-        gic::Gpu &, const proxy::Handle<proxy::Handoff::handoff> &, const workload::Params &, uint32_t,      \
-        const volatile uint32_t *);
+#define GIC_KERNEL(handoff, many)                                                                            \
+    template int gic::launch_gpu<workload, proxy::Handle<proxy::Handoff::handoff, many>>(                    \
+        gic::Gpu &, const proxy::Handle<proxy::Handoff::handoff, many> &, const workload::Params &,          \
+        uint32_t, const volatile uint32_t *);
 
-GIC_KERNEL(baseline)
-GIC_KERNEL(tuned)
+// 1 and 7: an agent is a thread. 2: a warp.
+GIC_KERNEL(baseline, GIC_PART == 2)
+GIC_KERNEL(tuned, GIC_PART == 2)
 #if GIC_PART == 7 // caller's only
 template int gic::launch_gpu_alone<workload>(gic::Gpu &, const workload::Params &, const volatile uint32_t *);
 #endif
