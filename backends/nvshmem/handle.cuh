@@ -16,7 +16,8 @@
 //   fence          nvshmem_fence: waits for the completion of all queue pairs to all PEs
 //   flush, quiet   nvshmem_quiet, where the agent has issued anything since its last one: the library has nothing for one PE
 //                  or one queue pair. completion=queue (level=internal alone) waits for the agent's own queue pair to that PE,
-//                  as the library's own ibgda_quiet(qp) does
+//                  as the library's own ibgda_quiet(qp) does. quiet=warp (scope=warp alone): nvshmemi_transfer_quiet by all
+//                  lanes, which share the queue pairs between them. nvshmem_quiet is the same function called by one
 //   gpu_visible    a fence at system scope; NVSHMEM has it inside of its waits
 //   ring           nothing: a lone thread's post is announced at once, a group's by whoever reserved last
 //
@@ -36,6 +37,7 @@ struct nvshmem_shared {
     gic::Env env;
     bool fenced_signals;
     bool own_queue; // completion=queue
+    bool by_lanes;  // quiet=warp
     bool mapped;    // path=p2p
 };
 
@@ -173,7 +175,9 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
         sync();
         if (!issued_)
             return gic::OK;
-        if (lane_ == 0)
+        if (warp && h_.by_lanes)
+            quiet_together();
+        else if (lane_ == 0)
             quiet_all();
         sync();
         puts_ = issued_ = false;
@@ -267,6 +271,14 @@ template <nvshmem_level L, uint32_t LANES> class nvshmem_handle<L, LANES>::Agent
     }
     template <nvshmemi_op_t OP> GIC_DEVICE static void own_copy(void *remote, void *local, uint32_t bytes) {
         gic::copy(OP == NVSHMEMI_OP_PUT ? remote : local, OP == NVSHMEMI_OP_PUT ? local : remote, bytes);
+    }
+
+    // All lanes. Lane 0's fence inside covers what it has seen; what the others have seen their own must.
+    GIC_DEVICE static void quiet_together() {
+        if constexpr (warp) {
+            nvshmemi_transfer_quiet<NVSHMEMI_THREADGROUP_WARP>(true);
+            gic::fence_acq_rel<gic::Scope::system>();
+        }
     }
 
     // Below the API there is something only where the library's code is compiled into the kernel.

@@ -111,6 +111,8 @@ int main() {
         {"soft", {}, {{"engine", "gpu"}, {"doorbell", "gpu"}}, -ENOTSUP, "doorbell=gpu"},
         {"none", {{"level", "internal"}}, {}, -ENOTSUP, "level=internal"},
         {"soft", {{"completion", "queue"}}, {}, -ENOTSUP, "completion=queue"},
+        {"soft", {{"quiet", "warp"}, {"scope", "warp"}}, {}, 0, ""},
+        {"soft", {{"quiet", "warp"}}, {}, -ENOTSUP, "quiet=warp with scope=thread"},
         {"soft", {{"level", "inlined"}, {"scope", "warp"}}, {}, -ENOTSUP, "level=inlined"},
         {"soft", {{"level", "internal"}, {"scope", "block"}}, {}, -ENOTSUP, "level=internal"},
         {"none", {{"fault", "withdraw"}}, {}, -ENOTSUP, "fault=withdraw"},

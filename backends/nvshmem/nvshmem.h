@@ -53,6 +53,9 @@ const struct gic_key keys[] = {
      "order of a signal behind earlier puts: nvshmem_fence, as the API wants, or the queue pair's own"},
     {"completion", "all", "all|queue",
      "what a flush waits for: nvshmem_quiet, or the own queue pair (level=internal)"},
+    {"quiet", "lane", "lane|warp",
+     "scope=warp: one lane calls nvshmem_quiet, the only form that the API has, and looks at all queue pairs in turn; or all "
+     "lanes call the function below it together, as the library's own collectives do"},
     {"fault", "none", "none|withdraw",
      "for tests: take the heap's key away after init, so that peers see error CQEs"},
 };
@@ -194,6 +197,8 @@ inline int check_keys(const struct gic_open *open) {
     if (strcmp(c.text("completion"), "queue") == 0 && !internal)
         return gic::fail(-ENOTSUP,
                          "completion=queue: the public API completes everything; want level=internal");
+    if (strcmp(c.text("quiet"), "warp") == 0 && strcmp(c.text("scope"), "warp") != 0)
+        return gic::fail(-ENOTSUP, "quiet=warp with scope=%s: want scope=warp", c.text("scope"));
     if (strcmp(c.text("level"), "public") != 0 && strcmp(c.text("scope"), "thread") != 0)
         return gic::fail(-ENOTSUP, "level=%s is built for scope=thread alone", c.text("level"));
     if (strcmp(c.text("fault"), "none") != 0 && !soft(open))

@@ -42,7 +42,7 @@ struct gic_session {
     uint64_t timeout_ns;
     std::unique_ptr<gic::Gpu> gpu;
     Path path;
-    bool withdraw, fenced_signals, own_queue, host_rings, host_heap;
+    bool withdraw, fenced_signals, own_queue, by_lanes, host_rings, host_heap;
     Heap heap_made;
     std::string nic;
     nvshmem_level level;
@@ -224,6 +224,7 @@ int start(gic_session *s, const struct gic_open *open) {
     s->withdraw = strcmp(c.text("fault"), "withdraw") == 0;
     s->fenced_signals = strcmp(c.text("signals"), "fenced") == 0;
     s->own_queue = strcmp(c.text("completion"), "queue") == 0;
+    s->by_lanes = strcmp(c.text("quiet"), "warp") == 0;
     s->level = (nvshmem_level)c.choice("level");
     static const uint32_t lanes[] = {1, 32, 128};
     s->lanes = lanes[c.choice("scope")];
@@ -375,6 +376,7 @@ template <class W> struct OnLevel {
         h.env = {s->gpu->stop_word(), s->timeout_ns};
         h.fenced_signals = s->fenced_signals;
         h.own_queue = s->own_queue;
+        h.by_lanes = s->by_lanes;
         h.mapped = s->path == Path::p2p;
         h.lanes = LANES;
         auto prepare = [this](uint32_t, nvshmem_handle<L, LANES> &) { return before_run(s); };
