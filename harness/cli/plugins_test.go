@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -122,6 +123,44 @@ func TestSuites(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// NVSHMEM's rows of nvlink fit the heap that they ask for, those with most tokens too.
+func TestNvlinkHeap(t *testing.T) {
+	withPlugins(t)
+	r, err := parseRun([]string{"--suite", "nvlink"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := r.request(context.Background(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := 0
+	for _, o := range p.Outers {
+		if o.Backend != "nvshmem" || o.Index > 0 {
+			continue
+		}
+		heap, err := strconv.ParseUint(o.Config["heap"], 10, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pt := range o.Points {
+			job, err := workloadMap()[o.Workload].Prepare(pt, o.Ranks, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if bytes := job.WindowBytes(); bytes > heap<<20 {
+				t.Errorf("%s %s: a window of %d bytes, heap=%d MiB", o.Workload, pairs(pt), bytes, heap)
+			}
+			if tokens, err := strconv.Atoi(pt["tokens"]); err == nil && pt["layout"] == "expert" {
+				most = max(most, tokens)
+			}
+		}
+	}
+	if most != 4096 {
+		t.Errorf("rows per expert end at %d tokens, want 4096", most)
 	}
 }
 
