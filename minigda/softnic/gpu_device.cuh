@@ -54,6 +54,13 @@ GPU_FN uint64_t load64_acquire(const void *p) {
     asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
     return v;
 }
+// *v_p becomes the word at p, if `go`: in the register that *v_p has, so that nothing waits for it but who uses it.
+GPU_FN void load64_if(bool go, uint64_t p, uint64_t *v_p) {
+    asm volatile("{\n\t.reg .pred go;\n\tsetp.ne.u32 go, %1, 0;\n\t@go ld.relaxed.sys.u64 %0, [%2];\n\t}"
+                 : "+l"(*v_p)
+                 : "r"((uint32_t)go), "l"(p)
+                 : "memory");
+}
 GPU_FN void store8(void *p, uint32_t v) {
     asm volatile("st.relaxed.sys.u8 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }

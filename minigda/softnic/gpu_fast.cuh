@@ -201,9 +201,10 @@ GPU_FN void fast_end(engine e, gpu_qp &q, uint32_t lane, sums t, uint32_t prod, 
     __syncwarp();
 }
 
-// A lane's word. The value is there at once: what it is read from is not written by the same visit.
+// A lane's word. What it is read from is not written by the same visit.
 struct word_wqe {
-    uint64_t to, value;
+    uint64_t to;
+    uint64_t value; // FROM_MEMORY: where it is
     uint32_t bytes; // 0: a NOP, or not `fits`
     uint32_t flags; // as struct small
     bool fits;
@@ -242,7 +243,8 @@ GPU_FN word_wqe word_look(engine e, const gpu_key *keys, const uint64_t words[6]
             resolve_shared(keys, e.a.key_mask, e.a.self, put.lkey, put.addr, put.bytes, 0, &ignored);
         if (from == 0 || (from & (put.bytes - 1)) || node == e.a.self)
             return w;
-        w.value = load_word(from, put.bytes);
+        w.value = from;
+        w.flags |= FROM_MEMORY;
     }
     if (far)
         w.flags |= FAR;
@@ -287,6 +289,10 @@ GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod,
     pair target = {0, 0};
     uint32_t run = 0, puts;
     word_wqe w;
+    // deep: a word of the round before, which is stored when this one's blocks have been looked at. By then its value is
+    // there, and the register that waits for it is the next one's.
+    uint64_t put_to = 0, put_value = 0;
+    uint32_t put_bytes = 0;
     for (;;) {
         w = {0, 0, 0, 0, false};
         if (deep) {
@@ -304,6 +310,12 @@ GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod,
         }
         if (lane < left)
             w = word_look(e, keys, words, cons + lane, left - lane, qpn, node);
+        if (deep && put_bytes)
+            store_word(put_to, put_value, put_bytes);
+        put_value = w.value;
+        if (w.bytes < 8 && (w.flags & FROM_MEMORY) && w.bytes)
+            put_value = load_word(w.value, w.bytes);
+        load64_if(w.bytes == 8 && (w.flags & FROM_MEMORY), w.value, &put_value);
         // Up to what is neither, and to a word that lies before the one in front; one that covers that one replaces it.
         const uint64_t end = w.to + w.bytes, before = __shfl_up_sync(ALL, end, 1);
         const uint32_t size = __shfl_up_sync(ALL, w.bytes, 1);
@@ -311,14 +323,16 @@ GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod,
         const uint32_t stop = __ballot_sync(ALL, !w.fits || (behind && size && w.to < before && !covers));
         run = stop ? __ffs(stop) - 1 : 32;
         puts = 0;
+        const bool in = lane < run;
+        const uint32_t covered = __ballot_sync(ALL, covers && in) >> 1;
+        put_to = w.to;
+        put_bytes = in && !(covered >> lane & 1) ? w.bytes : 0;
         if (run == 0) {
             goes_alone(q, lane, w.flags);
             break;
         }
-        const bool in = lane < run;
-        const uint32_t covered = __ballot_sync(ALL, covers && in) >> 1;
-        if (in && w.bytes && !(covered >> lane & 1))
-            store_word(w.to, w.value, w.bytes);
+        if (!deep && put_bytes)
+            store_word(put_to, put_value, put_bytes);
         puts = __popc(__ballot_sync(ALL, in && w.bytes));
         t.dirt |= (puts ? DIRTY : 0) | (__ballot_sync(ALL, in && (w.flags & FAR)) ? DIRTY_FAR : 0);
         sums_cqes(t, __ballot_sync(ALL, in && (w.flags & FLAG_CQE)), w.flags, cons);
@@ -328,8 +342,11 @@ GPU_FN rest serve_words(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod,
             break;
         sums_add(t, lane, run, w.flags, w.bytes, puts);
     }
-    if (deep)
+    if (deep) {
         async_wait(); // what comes next has the words for itself
+        if (put_bytes)
+            store_word(put_to, put_value, put_bytes);
+    }
     cqe_out(e, q, lane, t.cqes, t.last, 0, t.dirt, alone);
     sums_add(t, lane, run, w.flags, w.bytes, puts); // the last one's
     if (t.wqes)

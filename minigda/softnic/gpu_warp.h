@@ -170,6 +170,10 @@ inline uint32_t load32(const void *p) { return warp_load<uint32_t>(p); }
 inline uint64_t load64(const void *p) { return warp_load<uint64_t>(p); }
 inline uint32_t load32_acquire(const void *p) { return warp_load<uint32_t>(p); }
 inline uint64_t load64_acquire(const void *p) { return warp_load<uint64_t>(p); }
+inline void load64_if(bool go, uint64_t p, uint64_t *v_p) {
+    if (go)
+        *v_p = load64((const void *)p);
+}
 inline void store8(void *p, uint32_t v) { warp_store(p, (uint8_t)v); }
 inline void store16(void *p, uint32_t v) { warp_store(p, (uint16_t)v); }
 inline void store32(void *p, uint32_t v) { warp_store(p, v); }
