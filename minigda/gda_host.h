@@ -147,6 +147,8 @@ int gda_fabric_error(const struct gda_fabric *fabric);
 // trace=on a call behind a run saves what was traced since the last one as <job>-nic<rank>-<n>.trace, n from 0, beside
 // the file above; the fact trace is then its path.
 void gda_fabric_facts(const struct gda_fabric *fabric, gic::Facts *facts);
+// Has a WQE been traced since the last call of gda_fabric_facts?
+bool gda_fabric_traced(const struct gda_fabric *fabric);
 // The NIC's counters under the names of backend.h, all exact but doorbells_seen (rings can coalesce before
 // the NIC looks). `doorbells`, those rung, is the submitter's to add. `all_p`: what was read for it, since each reading of
 // all ends a run in the trace.
