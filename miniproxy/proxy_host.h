@@ -92,7 +92,8 @@ class Host {
     Stats stats() const;
 
     // For one launch; made anew after the fabric's window has been replaced.
-    template <Handoff F, bool MANY = false> Handle<F, MANY> handle(const gic::Env &env, uint32_t lanes) const {
+    template <Handoff F, bool MANY = false>
+    Handle<F, MANY> handle(const gic::Env &env, uint32_t lanes) const {
         Handle<F, MANY> h{fabric_->rank, fabric_->nranks, fabric_->window, env, lanes, rings_};
         h.rings.producer = device_producer_;
         return h;

@@ -54,7 +54,8 @@ const struct gic_key keys[] = {
     {"completion", "all", "all|queue",
      "what a flush waits for: nvshmem_quiet, or the own queue pair (level=internal)"},
     {"quiet", "lane", "lane|warp",
-     "scope=warp: one lane calls nvshmem_quiet, the only form that the API has, and looks at all queue pairs in turn; or all "
+     "scope=warp: one lane calls nvshmem_quiet, the only form that the API has, and looks at all queue pairs "
+     "in turn; or all "
      "lanes call the function below it together, as the library's own collectives do"},
     {"fault", "none", "none|withdraw",
      "for tests: take the heap's key away after init, so that peers see error CQEs"},
