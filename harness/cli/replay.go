@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"gic/harness/attribution/replay"
 	"gic/harness/record"
@@ -42,6 +43,25 @@ func newReplayFlags() (*flags, *replayFlags) {
 	return f, r
 }
 
+// findTraces looks for traces that are not where the record says beside it: the run's folder may have moved.
+func findTraces(c *record.Case, dir string) {
+	for k, path := range c.Created {
+		if k != "trace" && !strings.HasPrefix(k, "trace.rank") || !strings.HasSuffix(path, ".trace") {
+			continue
+		}
+		if _, err := os.Stat(path); err != nil {
+			if beside := filepath.Join(dir, filepath.Base(path)); exists(beside) {
+				c.Created[k] = beside
+			}
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // replay is gic replay.
 func (a *app) replay(args []string) error {
 	f, r := newReplayFlags()
@@ -70,6 +90,7 @@ func (a *app) replay(args []string) error {
 					return usageError{err}
 				}
 				if c, ok := rec.(*record.Case); ok {
+					findTraces(c, filepath.Dir(file))
 					cases = append(cases, c)
 				}
 			}

@@ -34,7 +34,7 @@ func TestReplay(t *testing.T) {
 	_, err := os.Stat(filepath.Join(buildDir(t), "libreplay.so"))
 	needs(t, "the plugins are built by make", err)
 	dir := t.TempDir()
-	t.Setenv("GIC_TRACE_DIR", dir)
+	t.Setenv(traceDirEnv, "") // the traces go into the folder of the run
 	traced, out := filepath.Join(dir, "traced"), filepath.Join(dir, "out")
 	status, _, stderr := gic(t, "run", "--workload", "op:op=put|put_signal|atomic|read,size=8|100,iterations=40,rounds=3,posts=64,warmup=5,timer_check=1",
 		"--workload", "rate:threads=2,messages=200,warmup=20", "--workload", "alltoall:iterations=5,warmup=1",
@@ -42,6 +42,13 @@ func TestReplay(t *testing.T) {
 	if status != 0 {
 		t.Fatalf("traced run: status %d: %s", status, stderr)
 	}
+	if left, _ := filepath.Glob("*.trace"); left != nil || os.Getenv(traceDirEnv) != "" {
+		t.Errorf("traces in the current folder: %v; %s=%s", left, traceDirEnv, os.Getenv(traceDirEnv))
+	}
+	if err := os.Rename(traced, traced+"-moved"); err != nil { // and with it
+		t.Fatal(err)
+	}
+	traced += "-moved"
 	if status, _, stderr = gic(t, "replay", traced, "--out", out, "--repeat", "1"); status != 0 {
 		t.Fatalf("replay: status %d: %s", status, stderr)
 	}

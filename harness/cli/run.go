@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -198,6 +199,10 @@ func (a *app) measure(ctx context.Context, r *runFlags, args []string, cluster *
 		os.Setenv(plugin.HashesEnv, hashes)
 		defer os.Unsetenv(plugin.HashesEnv)
 	}
+	if cluster == nil && keepsTraces(part) && os.Getenv(traceDirEnv) == "" {
+		os.Setenv(traceDirEnv, s.dir)
+		defer os.Unsetenv(traceDirEnv)
+	}
 	progress := newReporter(a.stderr, part.Records(), newLabels(s.cat))
 	opt := run.Options{Workloads: workloadMap(), Plugin: s.cat.path, Cluster: cluster, Timeout: r.timeout,
 		Resume: s.resume, Progress: progress.update}
@@ -216,6 +221,15 @@ func (a *app) measure(ctx context.Context, r *runFlags, args []string, cluster *
 		return asUsage(runErr)
 	}
 	return a.finish(s, r, runErr != nil)
+}
+
+// traceDirEnv names the folder of the software NIC's traces. Without it they go into the run's own; under a launcher,
+// where only one agent knows that folder, into the current one.
+const traceDirEnv = "GIC_TRACE_DIR"
+
+// keepsTraces says whether anything of a plan is traced.
+func keepsTraces(p *plan.Plan) bool {
+	return slices.ContainsFunc(p.Outers, func(o plan.Outer) bool { return o.NIC.Config["trace"] == "on" })
 }
 
 // folder names the folder of a run by what chose it.

@@ -17,8 +17,8 @@ const helpTrace = `Usage: gic trace show|stats FILE... [flags]
        gic trace export FILE --format perfetto|json|csv [flags]
 
 What a stack asked of the software NIC, one file per rank and run. gic run keeps them with
---nic soft:trace=on, in the folder GIC_TRACE_DIR, else the current one; the record of a case names
-its file and the file's hash.
+--nic soft:trace=on, in the run's folder or in GIC_TRACE_DIR; the record of a case names its file
+and the file's hash.
 
   $ gic trace show job-nic0-0.trace --limit 40
   $ gic trace stats job-nic0-0.trace job-nic1-0.trace
