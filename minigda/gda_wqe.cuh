@@ -19,12 +19,8 @@ GIC_HD uint64_t gda_pair(uint32_t first, uint32_t second) {
 #endif
 }
 
-GIC_HD uint32_t gda_first(uint64_t two) {
-    return (uint32_t)(gda_pair(1, 0) == 1 ? two : two >> 32);
-}
-GIC_HD uint32_t gda_second(uint64_t two) {
-    return (uint32_t)(gda_pair(1, 0) == 1 ? two >> 32 : two);
-}
+GIC_HD uint32_t gda_first(uint64_t two) { return (uint32_t)(gda_pair(1, 0) == 1 ? two : two >> 32); }
+GIC_HD uint32_t gda_second(uint64_t two) { return (uint32_t)(gda_pair(1, 0) == 1 ? two >> 32 : two); }
 
 // Host to big-endian, folded where the value is a constant (mlx5_be32 is an instruction also then).
 GIC_HD constexpr uint32_t gda_be32(uint32_t v) {
@@ -205,8 +201,8 @@ struct gda_cold_wqe {
     // All loads are under way before one is waited for, and the head is stored meanwhile. The payload begins behind its
     // length: each segment has the last word of the chunk before and the first three of its own.
     template <uint32_t N>
-    GIC_DEVICE static void carry_chunks(const gda_place &q, uint32_t index, uint32_t flags, const uint8_t *src,
-                                        uint32_t bytes) {
+    GIC_DEVICE static void carry_chunks(const gda_place &q, uint32_t index, uint32_t flags,
+                                        const uint8_t *src, uint32_t bytes) {
         gda_segment chunk[N + 1];
         GIC_UNROLLED
         for (uint32_t k = 0; k <= N; k++) {

@@ -62,7 +62,7 @@ struct gpu_cq {
 enum { GPU_ASK_NO, GPU_ASKED, GPU_ANSWERED };
 enum gpu_next {
     GPU_NEXT_ANY,
-    GPU_NEXT_LONG,  /* likely, as one of the last visit was: no use in looking for words first */
+    GPU_NEXT_LONG, /* likely, as one of the last visit was: no use in looking for words first */
     GPU_NEXT_ALONE, /* known or likely: it goes by itself, not beside others; up to ALONE_LAST: after visits of nothing
                      * but writes of one block */
     GPU_NEXT_ALONE_LAST = GPU_NEXT_ALONE + 3,

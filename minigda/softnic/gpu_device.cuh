@@ -88,9 +88,9 @@ GPU_FN void store128(void *p, pair v) {
 // 16 bytes from memory to this warp's shared memory, on their way while the lane does something else. Only after
 // async_wait() are they there, and only for the lane that asked for them.
 GPU_FN void async128(void *shared, const void *p) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(shared)),
-                 "l"(p)
-                 : "memory");
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(shared)), "l"(p)
+        : "memory");
 }
 GPU_FN void async_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 

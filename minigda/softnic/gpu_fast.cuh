@@ -421,7 +421,8 @@ GPU_CALL rest serve_fast(engine e, const gpu_key *keys, gpu_qp &q, uint32_t prod
     sums_add(t, lane, run, f.flags, f.bytes, puts); // the last one's
     if (t.wqes) {
         fast_end<ring>(e, q, lane, t, prod, cons);
-        if (!other && lane == 0) // a longer write and its flag, likely: looking for words alone would be in vain
+        if (!other &&
+            lane == 0) // a longer write and its flag, likely: looking for words alone would be in vain
             q.next = had_long ? GPU_NEXT_LONG : GPU_NEXT_ANY;
         __syncwarp();
     }

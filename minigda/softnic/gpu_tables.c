@@ -228,7 +228,7 @@ static uint32_t keys_of(struct softnic *nic, uint32_t node, int add) {
                                                 (!self && peer->shm->device != nic->shm->device),
                                          .va = mr.va,
                                          .len = mr.len,
-                                         .base = kind != GPU_MEM_NONE      ? addr_of(base)
+                                         .base = kind != GPU_MEM_NONE     ? addr_of(base)
                                                  : mr.access & ACCESS_DCT ? GPU_BASE_DCT
                                                                           : 0});
         }
