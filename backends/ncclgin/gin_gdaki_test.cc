@@ -385,17 +385,41 @@ void check_shown(int rank, const char *job) {
     plugin.release();
 }
 
+// A rank that posts: a window, and one context over it.
+struct Posting {
+    Rank rank;
+    Opened o;
+    Device d;
+    const MemHandle *mr;
+
+    Posting(int number, const char *job, const char *trace = "off")
+        : rank(number, job), o(open(trace)), d(o.handle, (uint32_t)number, 2),
+          mr((const MemHandle *)o.device_mr) {}
+
+    // As ncclCommAbort: nothing is deregistered before.
+    void abort() {
+        MUST(gin.close_coll(o.coll));
+        barrier(nullptr);
+        plugin.release();
+    }
+
+  private:
+    Opened open(const char *trace) {
+        rank.nic.push_back({"trace", trace});
+        MUST(rank.prepare("gdaki"));
+        void *memory = nullptr;
+        MUST(plugin.window_alloc(window_bytes, &memory));
+        return open_context(rank, memory, window_bytes);
+    }
+};
+
 // Rank 1 takes its memory away under rank 0's hands.
 void check_error(int rank, const char *job) {
-    Rank r(rank, job);
-    MUST(r.prepare("gdaki"));
-    void *memory = nullptr;
-    MUST(plugin.window_alloc(window_bytes, &memory));
-    const Opened o = open_context(r, memory, window_bytes);
-    Device d(o.handle, (uint32_t)rank, 2);
-    const auto *mr = (const MemHandle *)o.device_mr;
+    Posting p(rank, job);
+    Device &d = p.d;
+    const MemHandle *mr = p.mr;
     bool failed = true;
-    MUST(gin.query_last_error(o.context, &failed));
+    MUST(gin.query_last_error(p.o.context, &failed));
     CHECK(!failed, "an error of nothing");
     barrier(nullptr);
     if (rank == 1)
@@ -403,7 +427,7 @@ void check_error(int rank, const char *job) {
     barrier(nullptr);
     if (rank == 0) {
         CHECK(await(d.main[1], d.put(1, mr, 0, mr, 0, 8)) == -1, "a put to memory that is gone");
-        MUST(gin.query_last_error(o.context, &failed));
+        MUST(gin.query_last_error(p.o.context, &failed));
         CHECK(failed, "no error after an error CQE");
         REFUSES(plugin.error(), "syndrome 0x13");
         CHECK(await(d.main[1], d.signal(1, 0, 1)) == -1, "the queue goes on after its error");
@@ -411,23 +435,16 @@ void check_error(int rank, const char *job) {
         CHECK(await(d.main[0], d.put(0, mr, 0, mr, 0, 8)) == -1, "from memory that is gone");
     }
     barrier(nullptr);
-    CHECK(((const GdakiContext *)o.handle->handle)->signals.words[0] == 0, "a signal behind an error");
-    // As after ncclCommAbort: nothing is deregistered before.
-    MUST(gin.close_coll(o.coll));
-    barrier(nullptr);
-    plugin.release();
+    CHECK(((const GdakiContext *)p.o.handle->handle)->signals.words[0] == 0, "a signal behind an error");
+    p.abort();
 }
 
 // Device code that waits a queue's depth behind an error CQE waits for ever, and for what no NIC will do: its launch ends
 // all the same, and the error is what is left of it.
 void check_launch_ends(int rank, const char *job) {
-    Rank r(rank, job);
-    MUST(r.prepare("gdaki"));
-    void *memory = nullptr;
-    MUST(plugin.window_alloc(window_bytes, &memory));
-    const Opened o = open_context(r, memory, window_bytes);
-    Device d(o.handle, (uint32_t)rank, 2);
-    const auto *mr = (const MemHandle *)o.device_mr;
+    Posting p(rank, job);
+    Device &d = p.d;
+    const MemHandle *mr = p.mr;
     if (rank == 1)
         MUST(plugin.withdraw());
     barrier(nullptr);
@@ -451,9 +468,7 @@ void check_launch_ends(int rank, const char *job) {
         REFUSES(plugin.end(0) || plugin.error(), "syndrome 0x13");
     }
     barrier(nullptr);
-    MUST(gin.close_coll(o.coll));
-    barrier(nullptr);
-    plugin.release();
+    p.abort();
 }
 
 // A region that one rank cannot show fails on both, and nobody waits for its time-out.
@@ -477,14 +492,9 @@ void check_one_fails(int rank, const char *job) {
 
 // Between two readings of the counters lies one run of the trace, with what was posted in it and nothing else.
 void check_trace(int rank, const char *job) {
-    Rank r(rank, job);
-    r.nic.push_back({"trace", "on"});
-    MUST(r.prepare("gdaki"));
-    void *memory = nullptr;
-    MUST(plugin.window_alloc(window_bytes, &memory));
-    const Opened o = open_context(r, memory, window_bytes);
-    Device d(o.handle, (uint32_t)rank, 2);
-    const auto *mr = (const MemHandle *)o.device_mr;
+    Posting p(rank, job, "on");
+    Device &d = p.d;
+    const MemHandle *mr = p.mr;
     barrier(nullptr);
     if (rank == 0) {
         CHECK(await(d.main[1], d.nop(1)) == 0, "before");
@@ -503,9 +513,7 @@ void check_trace(int rank, const char *job) {
         CHECK(opcodes == want, "opcodes %s, want %s", opcodes.c_str(), want.c_str());
     }
     barrier(nullptr);
-    MUST(gin.close_coll(o.coll));
-    barrier(nullptr);
-    plugin.release();
+    p.abort();
 }
 
 } // namespace
