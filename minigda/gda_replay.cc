@@ -707,11 +707,17 @@ int gda_replay::lay_out_entry(uint32_t agent, uint32_t entry, std::vector<Placed
 }
 
 // GDA_REPLAY_SHORT, of an item that is alone in its entry. A payload of 8 bytes goes by value where it is aligned.
-bool gda_replay::short_put(const gda_replay_entry &e, const gda_replay_item &i) const {
+bool gda_replay::short_way(const gda_replay_entry &e, const gda_replay_item &i) const {
+    using op = gda_replay_op;
+    if (i.blocks() != 1 || !(i.bits() & GDA_REPLAY_WHOLE) || queues_[i.queue].shared ||
+        ((i.bits() & GDA_REPLAY_RING) && !(i.bits() & GDA_REPLAY_SELF)))
+        return false;
     const bool carried = (i.bits() & GDA_REPLAY_INLINE) != 0;
-    return e.op == gda_replay_op::put && i.part() == gda_replay_part::payload && i.blocks() == 1 &&
-           (i.bits() & GDA_REPLAY_WHOLE) && e.bytes != 0 && (!carried || (e.bytes == 8 && e.low == 0)) &&
-           !queues_[i.queue].shared && (!(i.bits() & GDA_REPLAY_RING) || (i.bits() & GDA_REPLAY_SELF));
+    if (e.op == op::put)
+        return i.part() == gda_replay_part::payload && e.bytes != 0 &&
+               (!carried || (e.bytes == 8 && e.low == 0));
+    return (e.op == op::put_value || e.op == op::notify) && i.part() == gda_replay_part::value && carried &&
+           e.bytes == 8;
 }
 
 int gda_replay::lay_out() {
@@ -735,7 +741,7 @@ int gda_replay::lay_out() {
                 steps_.push_back({{0, 0, 0, kind_of(gda_replay_part::nothing)}, {}});
             gda_replay_item &last_item = steps_.back().item;
             last_item.kind |= kind_of({}, GDA_REPLAY_LAST);
-            if (steps_.size() == before + 1 && short_put(entry_of(a, e), last_item))
+            if (steps_.size() == before + 1 && short_way(entry_of(a, e), last_item))
                 last_item.kind |= kind_of({}, GDA_REPLAY_SHORT);
         }
         steps_.push_back({{0, 0, 0, kind_of(gda_replay_part::end)}, {}});

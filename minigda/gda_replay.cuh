@@ -65,8 +65,8 @@ enum : uint8_t {
     GDA_REPLAY_LAST = 4,  // of its entry
     GDA_REPLAY_WHOLE = 8, // delta is 0, and bytes are the operation's
     GDA_REPLAY_SELF = 16, // signaled is behind this WQE
-    // Of put_short(): a whole put in one block, by pointer or 8 bytes that go inline, alone in its entry, on a queue of this
-    // agent alone; a doorbell has SELF.
+    // Of the short way: a whole put in one block, by pointer or 8 bytes that go inline, or a value of 8 bytes that does,
+    // alone in its entry, on a queue of this agent alone; a doorbell has SELF.
     GDA_REPLAY_SHORT = 32
 };
 
@@ -150,6 +150,8 @@ template <gda_order O> class gda_replay_agent {
     GIC_DEVICE int put_value(uint32_t peer, uint64_t dst, uint64_t value, uint32_t bytes) {
         if (bytes < 8)
             value &= ((uint64_t)1 << (8 * bytes)) - 1;
+        if (value_short(dst, value))
+            return gic::OK;
         return act(op::put_value, peer, bytes, args{dst, 0, dst, value});
     }
     GIC_DEVICE int signal(uint32_t peer, uint64_t sig, uint64_t add) {
@@ -161,6 +163,8 @@ template <gda_order O> class gda_replay_agent {
     }
     GIC_DEVICE int notify(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes, uint64_t sig,
                           uint64_t value) {
+        if (value_short(sig, value))
+            return gic::OK;
         return act(op::notify, peer, bytes, args{dst, src, sig, value});
     }
     GIC_DEVICE int get(uint32_t peer, uint64_t dst, uint64_t src, uint32_t bytes) {
@@ -260,10 +264,38 @@ template <gda_order O> class gda_replay_agent {
     // There is one: an agent's last is `end`.
     GIC_DEVICE void load_next() { item_ = plan_.items[++next_]; }
 
-    // False: it has to go the long way. (Learning, too: no item says it is short.)
+    // The short way, of the next item. Learning has none: no item says it is short.
+    GIC_DEVICE bool is_short(const gda_replay_item &i, part of) const {
+        constexpr uint32_t mask = gda_replay_kind((part)0xff, GDA_REPLAY_SHORT, 0, 0);
+        return GDA_LIKELY(((i.kind & mask) == gda_replay_kind(of, GDA_REPLAY_SHORT, 0, 0)) &
+                          (i.queue == at_) & !gda_after(i.room, cons_));
+    }
+    // Behind the stores of one: `next` is the block behind it.
+    GIC_DEVICE void end_short(bool ring, uint32_t next) {
+        load_next();
+        if (!ring)
+            return;
+        rung_++;
+        announce(next);
+        if (h_.choices.scope != gda_scope::qp)
+            gic::store_release<gic::Scope::device>(&q_->signaled, next);
+    }
+    // False: it has to go the long way.
+    GIC_DEVICE bool value_short(uint64_t dst, uint64_t value) {
+        const gda_replay_item i = item_;
+        if (!is_short(i, part::value))
+            return false;
+        const bool ring = (i.bits() & GDA_REPLAY_RING) != 0;
+        const uint32_t next = i.pos + 1;
+        gda_store_if(true, place_.at(i.pos),
+                     gda_ctrl(place_, i.pos, MLX5_OP_RDMA_WRITE, 3, gda_flags(i.fm_ce_se())),
+                     gda_raddr(place_, dst), gda_value(value));
+        end_short(ring, next);
+        return true;
+    }
     GIC_DEVICE bool put_short(uint64_t dst, uint64_t src, uint32_t bytes) {
         const gda_replay_item i = item_;
-        if (!GDA_LIKELY(((i.bits() & GDA_REPLAY_SHORT) != 0) & (i.queue == at_) & !gda_after(i.room, cons_)))
+        if (!is_short(i, part::payload))
             return false;
         const bool value = (i.bits() & GDA_REPLAY_INLINE) != 0, ring = (i.bits() & GDA_REPLAY_RING) != 0;
         const uint32_t next = i.pos + 1;
@@ -276,13 +308,7 @@ template <gda_order O> class gda_replay_agent {
         gda_store_if(!value, to, ctrl, raddr, gda_data(bytes, lkey_word_, from));
         if (value)
             gda_store_if(true, to, ctrl, raddr, gda_value(payload));
-        load_next();
-        if (ring) {
-            rung_++;
-            announce(next);
-            if (h_.choices.scope != gda_scope::qp)
-                gic::store_release<gic::Scope::device>(&q_->signaled, next);
-        }
+        end_short(ring, next);
         return true;
     }
 

@@ -111,7 +111,7 @@ class gda_replay {
     Step step_of(const Placed &placed) const;
     const Wqe *completed_by(const Placed &placed) const;
     void put_await(Placed *placed);
-    bool short_put(const gda_replay_entry &e, const gda_replay_item &i) const;
+    bool short_way(const gda_replay_entry &e, const gda_replay_item &i) const;
     int lay_out_entry(uint32_t agent, uint32_t entry, std::vector<Placed> list, std::vector<Placed> *last);
     void find_scope();
     bool scope_holds(bool all, uint32_t *cases_p) const;
