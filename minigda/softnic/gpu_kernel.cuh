@@ -92,10 +92,11 @@ GPU_FN void tails_out(engine e, uint32_t k, uint64_t tail) {
     __syncwarp();
 }
 
-// Many words announced, at a warp with little else to do. record: the doorbell record's index.
+// Many words announced, at a warp with little else to do, in this device's memory: of another's what is fetched ahead, by
+// copies that are not ordered loads, would have to be as fresh as the record. record: the doorbell record's index.
 enum { DEEP = 64 };
-GPU_FN bool is_deep(uint32_t queues, uint32_t cons, uint32_t record) {
-    return (queues <= 2) & (((record - cons) & 0xffff) >= DEEP);
+GPU_FN bool is_deep(uint32_t queues, uint32_t far, uint32_t cons, uint32_t record) {
+    return (queues <= 2) & (far == 0) & (((record - cons) & 0xffff) >= DEEP);
 }
 
 enum { FEW = 2 };
@@ -115,7 +116,7 @@ GPU_CALL void serve_each(engine e, const gpu_key *keys, uint32_t first, uint32_t
         rest left = REST_OTHER;
         if (plain && dc)
             left = serve_single<true>(e, keys, q, record, alone);
-        else if (plain && simple && next == GPU_NEXT_ANY && is_deep(e.w.count, cons, record))
+        else if (plain && simple && next == GPU_NEXT_ANY && is_deep(e.w.count, q.far, cons, record))
             left = serve_words_deep(e, keys, q, record, alone);
         // Of so few none is beside others: a longer write, or one and its flag.
         const bool few = next == GPU_NEXT_LONG && ((record - cons) & 0xffff) <= FEW;
@@ -158,11 +159,11 @@ GPU_FN uint32_t scan(engine e, const gpu_key *keys, uint32_t first) {
         // All loads first, and no branches: this is what a pass takes.
         const uint64_t watch = q.watch, last = q.watch_last;
         const uint32_t again = q.again, asked = q.asked, simple = q.simple_cq, state = q.state, next = q.next;
-        const uint32_t dc = q.dc, cons = q.cons;
+        const uint32_t dc = q.dc, cons = q.cons, far = q.far;
         value = e.a.bell ? load64_acquire((const void *)watch) : load32_acquire((const void *)watch);
         rung = (value != last) | (again != 0);
         usual = (asked != GPU_ASKED) & (simple != 0) & (state == SOFTNIC_QP_RTS) & (next == GPU_NEXT_ANY) &
-                (dc == 0) & !is_deep(e.w.count, cons, mlx5_be32((uint32_t)value) & 0xffff);
+                (dc == 0) & !is_deep(e.w.count, far, cons, mlx5_be32((uint32_t)value) & 0xffff);
         if (rung) {
             q.watch_last = value;
             q.again = 0;
