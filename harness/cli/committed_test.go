@@ -30,6 +30,7 @@ func TestCommittedResults(t *testing.T) {
 		{[]string{"attribute"}, exitOK, true},
 		{[]string{"attribute", "--format", "brief"}, exitOK, true},
 		{[]string{"results", "list"}, exitOK, true},
+		{[]string{"results", "query"}, exitOK, true},
 		{[]string{"results", "verify"}, exitFailed, false}, // some campaigns were cut, and it says so
 		{[]string{"history", "backend:minigda workload:op"}, exitOK, true},
 		{[]string{"export", "--format", "benchfmt"}, exitOK, false},

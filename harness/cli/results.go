@@ -18,6 +18,7 @@ import (
 	"gic/harness/diff"
 	"gic/harness/plan"
 	"gic/harness/record"
+	"gic/harness/report"
 	"gic/harness/results"
 	"gic/workloads"
 )
@@ -252,9 +253,13 @@ func (a *app) resultsQuery(args []string) error {
 	if answer.Places != nil {
 		fmt.Fprintf(a.stdout, "on %s\n", indent(wrap(placesText(answer), width-4), 4))
 	}
+	folded := false
 	for _, g := range answer.Metrics {
 		fmt.Fprintln(a.stdout)
-		a.printGrid(g)
+		folded = a.printGrid(g) || folded
+	}
+	if folded {
+		fmt.Fprintln(a.stdout, "row: all keys that vary, where they are too many for columns; --row picks some")
 	}
 	if len(answer.Metrics) == 0 {
 		fmt.Fprintln(a.stdout, "no values in the records that match")
@@ -297,8 +302,9 @@ func placesText(answer *results.Answer) string {
 	return text
 }
 
-// printGrid prints one metric: row keys, then a column per value of the column keys.
-func (a *app) printGrid(g *results.Grid) {
+// printGrid prints one metric: row keys, folded into one column where they do not fit, then a column per value of the
+// column keys.
+func (a *app) printGrid(g *results.Grid) (folded bool) {
 	low := math.Inf(1)
 	for _, line := range g.Cells {
 		for _, c := range line {
@@ -312,7 +318,12 @@ func (a *app) printGrid(g *results.Grid) {
 	if g.Alone {
 		alone = " (GPU alone)"
 	}
-	fmt.Fprintf(a.stdout, "%s, %s%s: median over process runs, ± half of the 95 %% interval, process runs\n", g.Metric, unit, alone)
+	if unit == "1" {
+		unit = ""
+	}
+	fmt.Fprintf(a.stdout, "%s%s: median over process runs, ± half of the 95 %% interval, process runs\n", report.WithUnit(g.Metric, unit), alone)
+	label := 0
+	g, label = fold(g, scale)
 	header := make([]any, 0, len(g.Rows)+len(g.ColValues))
 	for _, k := range g.Rows {
 		header = append(header, k)
@@ -324,6 +335,9 @@ func (a *app) printGrid(g *results.Grid) {
 	var configs []table.ColumnConfig
 	for i := range g.ColValues {
 		configs = append(configs, table.ColumnConfig{Number: len(g.Rows) + i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight, AlignFooter: text.AlignRight})
+	}
+	if label > 0 {
+		configs = append(configs, table.ColumnConfig{Number: 1, WidthMax: label, WidthMaxEnforcer: text.WrapSoft})
 	}
 	t.SetColumnConfigs(configs)
 	for i, line := range g.Cells {
@@ -355,6 +369,42 @@ func (a *app) printGrid(g *results.Grid) {
 		t.AppendRow(row)
 	}
 	t.Render()
+	return label > 0
+}
+
+// fold puts the keys of the rows of a table that would not fit into one column of the width that is left; 0 where it
+// fits as it is.
+func fold(g *results.Grid, scale float64) (*results.Grid, int) {
+	keys, values := 0, 0
+	for i, k := range g.Rows {
+		w := utf8.RuneCountInString(k)
+		for _, row := range g.RowValues {
+			w = max(w, utf8.RuneCountInString(row[i]))
+		}
+		keys += w + 2
+	}
+	for j, v := range g.ColValues {
+		w := utf8.RuneCountInString(cmp.Or(strings.TrimSpace(strings.Join(v, " ")), noKey(len(v))))
+		for i := range g.Cells {
+			w = max(w, utf8.RuneCountInString(cellText(g.Cells[i][j], scale)))
+		}
+		values += w + 2
+	}
+	if len(g.Rows) < 2 || keys+values <= width {
+		return g, 0
+	}
+	folded := *g
+	folded.Rows, folded.RowValues = []string{"row"}, nil
+	for _, row := range g.RowValues {
+		var parts []string
+		for i, v := range row {
+			if v != "" {
+				parts = append(parts, strings.TrimPrefix(strings.TrimPrefix(g.Rows[i], "workload."), "backend.")+"="+v) // as tables do
+			}
+		}
+		folded.RowValues = append(folded.RowValues, []string{strings.Join(parts, " ")})
+	}
+	return &folded, max(24, width-values-2)
 }
 
 // noKey heads a column of records that do not have its keys; without keys there is but one column.
