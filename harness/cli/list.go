@@ -51,6 +51,8 @@ type (
 		Ranks  int      `json:"ranks"`
 		Repeat int      `json:"repeat"`
 		Blocks []string `json:"blocks"`
+		// On are the backends of each block.
+		On [][]string `json:"on"`
 	}
 	profileEntry struct {
 		Name string `json:"name"`
@@ -143,6 +145,11 @@ func gather(ctx context.Context, want map[string]bool, files []string) (*listing
 			e := suiteEntry{Name: name, Doc: s.Doc, Ranks: cmp.Or(s.Ranks, defaultRanks), Repeat: cmp.Or(s.Repeat, defaultRepeat)}
 			for _, b := range s.Blocks {
 				e.Blocks = append(e.Blocks, b.Workload.String())
+				var on []string
+				for _, spec := range b.Backends {
+					on = append(on, spec.String())
+				}
+				e.On = append(e.On, on)
 			}
 			l.Suites = append(l.Suites, e)
 		}
@@ -162,6 +169,14 @@ func describeWorkload(w workloads.Workload) workloadEntry {
 		e.Axes = append(e.Axes, axisEntry{x.Key, x.Outer})
 	}
 	return e
+}
+
+// wrapSpec wraps a spec that does not fit behind its commas, where white space means nothing.
+func wrapSpec(spec string, width int) string {
+	if len(spec) > width {
+		spec = strings.ReplaceAll(spec, ",", ", ")
+	}
+	return wrap(spec, width)
 }
 
 // describeBackends describes every backend and asks whether it can run here with its defaults.
@@ -248,8 +263,13 @@ func (l *listing) print(w io.Writer) {
 		title("Suites: --suite NAME")
 		for _, e := range l.Suites {
 			head(w, e.Name, fmt.Sprintf("%s (%d ranks, %d process runs)", e.Doc, e.Ranks, e.Repeat))
-			for _, b := range e.Blocks {
-				fmt.Fprintf(w, "    %s\n", indent(wrap(b, width-6), 6))
+			for i, b := range e.Blocks {
+				fmt.Fprintf(w, "    %s\n", indent(wrapSpec(b, width-6), 6))
+				var on []string
+				for _, spec := range e.On[i] {
+					on = append(on, wrapSpec(spec, width-9))
+				}
+				fmt.Fprintf(w, "      on %s\n", indent(wrap(strings.ReplaceAll(strings.Join(on, " "), "\n", " "), width-9), 9))
 			}
 		}
 	}

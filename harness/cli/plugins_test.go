@@ -246,6 +246,14 @@ func TestList(t *testing.T) {
 			t.Errorf("gic list does not show %s", name)
 		}
 	}
+	for _, s := range l.Suites { // what --backend would pick from
+		if len(s.On) != len(s.Blocks) || len(s.On[0]) == 0 {
+			t.Errorf("suite %s: backends of %d blocks, of %d", s.Name, len(s.On), len(s.Blocks))
+		}
+	}
+	if !strings.Contains(stdout, "\n    rate:threads=4\n      on minigda:qps=4,batch=16 miniproxy nvshmem") {
+		t.Error("gic list does not say on what the blocks of suite quick run")
+	}
 	if strings.Contains(stdout, "fake") {
 		t.Errorf("gic list shows the test backend")
 	}

@@ -67,7 +67,7 @@ func (r Reader) tools() []Check {
 	}
 	return []Check{
 		tool("C++ compiler", "building the backends", "install g++ (Debian: apt install g++)", "c++", "g++", "clang++"),
-		tool("CUDA compiler", "building with device=cuda", "install the CUDA toolkit and put its bin folder in PATH", "nvcc"),
+		tool("CUDA compiler", "building with device=cuda", "make cuda-deps in the sources of gic, or install the CUDA toolkit and put its bin folder in PATH", "nvcc"),
 		tool("mpirun", "ranks started by MPI", "install Open MPI (Debian: apt install openmpi-bin)", "mpirun"),
 		tool("srun", "ranks started by Slurm", "run on a Slurm cluster", "srun"),
 		tool("torchrun", "ranks started by torchrun", "activate a Python environment that has torch", "torchrun"),
