@@ -94,7 +94,7 @@ func (u *run) labelRows(rows, scope []*row) {
 // shorten gives the labels of a section's lines as they fit into width columns. Where a backend's labels are
 // too long for one line but its values alone are not, the keys are said once, in the returned lines, and the
 // rows hold values in columns.
-func shorten(lines []line, width int) (labels map[*row]string, keys []string) {
+func (u *run) shorten(lines []line, width int) (labels map[*row]string, keys []string) {
 	byBackend := map[string][]*row{}
 	var order []string
 	labels = map[*row]string{}
@@ -115,27 +115,33 @@ func shorten(lines []line, width int) (labels map[*row]string, keys []string) {
 		if !long {
 			continue
 		}
-		if short, key := columned(rows, width); short != nil {
-			keys = append(keys, key)
-			for i, w := range rows {
-				labels[w] = short[i]
-			}
+		short, key := columned(rows, width)
+		if short == nil {
+			short, key = u.usual(rows)
+		}
+		if short == nil {
+			continue
+		}
+		keys = append(keys, key)
+		for i, w := range rows {
+			labels[w] = short[i]
 		}
 	}
 	return labels, keys
 }
 
-// columned labels rows of one backend with their values in columns, and says of which keys; nil if that is
-// too wide as well.
-func columned(rows []*row, width int) (labels []string, keys string) {
-	value := func(w *row, key string) string {
-		for _, kv := range w.parts {
-			if kv.Key == key {
-				return kv.Value
-			}
+// partOf is what a row's label says of a key, "-" for nothing.
+func partOf(w *row, key string) string {
+	for _, kv := range w.parts {
+		if kv.Key == key {
+			return kv.Value
 		}
-		return "-"
 	}
+	return "-"
+}
+
+// sameAndVarying are the keys in the labels of rows of one backend: those that have one value, with it, and the others.
+func sameAndVarying(rows []*row) (same, vary []string) {
 	var names []string
 	for _, w := range rows {
 		for _, kv := range w.parts {
@@ -145,25 +151,32 @@ func columned(rows []*row, width int) (labels []string, keys string) {
 		}
 	}
 	slices.Sort(names)
+	for _, k := range names {
+		first := partOf(rows[0], k)
+		if slices.ContainsFunc(rows, func(w *row) bool { return partOf(w, k) != first }) {
+			vary = append(vary, k)
+		} else {
+			same = append(same, k+"="+first)
+		}
+	}
+	return same, vary
+}
+
+// columned labels rows of one backend with their values in columns, and says of which keys; nil if that is
+// too wide as well.
+func columned(rows []*row, width int) (labels []string, keys string) {
 	labels = make([]string, len(rows))
 	for i, w := range rows {
 		labels[i] = w.backend
 	}
-	var vary, same []string
-	for _, k := range names {
-		first, wide, differ := value(rows[0], k), 0, false
+	same, vary := sameAndVarying(rows)
+	for _, k := range vary {
+		wide := 0
 		for _, w := range rows {
-			v := value(w, k)
-			wide = max(wide, textWidth(v))
-			differ = differ || v != first
+			wide = max(wide, textWidth(partOf(w, k)))
 		}
-		if !differ {
-			same = append(same, k+"="+first)
-			continue
-		}
-		vary = append(vary, k)
 		for i, w := range rows {
-			labels[i] += " " + text.Pad(value(w, k), wide, ' ')
+			labels[i] += " " + text.Pad(partOf(w, k), wide, ' ')
 		}
 	}
 	for i := range labels {
@@ -181,6 +194,49 @@ func columned(rows []*row, width int) (labels []string, keys string) {
 		keys += ": " + strings.Join(vary, ", ")
 	}
 	return labels, keys
+}
+
+// usual labels rows of one backend with what is not as usual: not the default of a key that any of them has, or not what
+// most of them have. The usual is said once, in keys. nil if there is nothing to say of all.
+func (u *run) usual(rows []*row) (labels []string, keys string) {
+	same, vary := sameAndVarying(rows)
+	common := map[string]string{}
+	for _, k := range vary {
+		count := map[string]int{}
+		for _, w := range rows {
+			count[partOf(w, k)]++
+		}
+		if count["-"] > 0 { // a row that does not have the key says nothing of it
+			continue
+		}
+		for _, v := range slices.Sorted(maps.Keys(count)) {
+			if count[v] > count[common[k]] {
+				common[k] = v
+			}
+		}
+		if u.header != nil {
+			if def := u.header.Defaults[rows[0].backend][k]; count[def] > 0 {
+				common[k] = def
+			}
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(common)) {
+		same = append(same, k+"="+common[k])
+	}
+	if same == nil {
+		return nil, ""
+	}
+	for _, w := range rows {
+		label := w.backend
+		for _, kv := range w.parts {
+			if !slices.Contains(same, kv.Key+"="+kv.Value) {
+				label += " " + kv.Key + "=" + kv.Value
+			}
+		}
+		labels = append(labels, label+w.mark)
+	}
+	slices.Sort(same)
+	return labels, "rows of " + rows[0].backend + ", where they do not say otherwise: " + strings.Join(same, " ")
 }
 
 // changed says whether the header tells that a key was given another value than its default.

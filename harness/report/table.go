@@ -102,7 +102,7 @@ func (u *run) renderTable(w io.Writer, width int) {
 	for i, s := range sections {
 		fmt.Fprintln(w)
 		writeWrapped(w, s.head(), width, "", "    ")
-		labels, keys := shorten(tables[i], widths[0]-len(noMark))
+		labels, keys := u.shorten(tables[i], widths[0]-len(noMark))
 		for _, l := range keys {
 			writeWrapped(w, l, width, "  ", "    ")
 		}
