@@ -84,7 +84,7 @@ func (w inBlock) Axes() []workloads.Axis {
 	axes := w.Workload.Axes()
 	for i := range axes {
 		if axes[i].Name == "placement" && device() != "host" {
-			axes[i].Default = "lanes"
+			axes[i].Default = "warps"
 		}
 	}
 	return axes
@@ -100,11 +100,6 @@ func TestMinigdaBlock(t *testing.T) {
 			t.Run(sharing+" batch "+batch, func(t *testing.T) {
 				target.Config = map[string]string{"sharing": sharing, "lock": "block", "batch": batch, "qps": "2"}
 				points := wordPoints(w, 2, nil)
-				for i := range points {
-					if sharing == "warp" && device() != "host" {
-						points[i]["placement"] = "warps"
-					}
-				}
 				for _, finding := range find(t, target, func(tr *trial) {
 					if !tr.open(2, nil) {
 						return

@@ -58,7 +58,7 @@ func (Workload) Axes() []workloads.Axis {
 		key("threads", "1", "1..64", "device threads (agents) of a rank"),
 		key("largest", "4096", "8..65536", "largest payload, in bytes"),
 		key("passes", "20", "1..64", "rounds of the cases that announce or overwrite"),
-		key("placement", "0", "0|warps|lanes", "0: where the device puts the device threads; warps, lanes: all in one block, as a warp each or as the lanes of full warps"),
+		key("placement", "0", "0|warps", "0: where the device puts the device threads; warps: all in one block, a warp each"),
 	}
 }
 
@@ -99,6 +99,11 @@ func (Workload) Prepare(p workloads.Point, ranks int, seed uint64) (workloads.Jo
 	s := newScript(ranks, threads, largest, passes)
 	cases[which].write(s)
 	j := &job{point: p, seed: seed, script: s}
+	// Not lanes of one warp: a step may wait for what another device thread does in its next one, and where a compiler lets
+	// the lanes of a warp meet between two steps, that is never done.
+	if _, err := p.OneOf("placement", "0", "warps"); err != nil {
+		return nil, fmt.Errorf("conform: %w", err)
+	}
 	if err := j.placement.Parse(workloads.Point{"placement": p["placement"], "first_qp": "0", "places": "1"}); err != nil {
 		return nil, fmt.Errorf("conform: %w", err)
 	}
