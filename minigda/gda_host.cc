@@ -215,7 +215,7 @@ void gda_fabric_close(struct gda_fabric *f) {
         fprintf(stderr, "gic: rank %u: %s\n", f->rank, softnic_error());
     softnic_destroy(f->nic); // next: the engine must not look at queues that are gone
     f->gpu.reset();
-    for (const gda_block &b : f->blocks)
+    for (const gda_mapping &b : f->blocks)
         munmap(b.addr, b.bytes);
     delete f;
 }
@@ -225,7 +225,7 @@ int gda_fabric_alloc(struct gda_fabric *f, size_t bytes, void **addr_p, uint32_t
     void *addr = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (addr == MAP_FAILED)
         return gic::fail(-ENOMEM, "map %zu bytes: %s", size, strerror(errno));
-    gda_block block{addr, size, 0};
+    gda_mapping block{addr, size, 0};
     if (key_p) {
         if (int rc = softnic_mr_register(f->nic, addr, size, local_rights, &block.key)) {
             munmap(addr, size);

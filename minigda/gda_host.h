@@ -53,7 +53,7 @@ struct gda_places {
     bool on_demand;       // the GPU engine comes when a doorbell calls it, and stays from begin to end
 };
 
-struct gda_block { // an anonymous mapping of the fabric
+struct gda_mapping { // an anonymous mapping of the fabric
     void *addr;
     size_t bytes;
     uint32_t key; // 0: not registered
@@ -80,7 +80,7 @@ struct gda_fabric {
     std::string watch, doorbell;
     std::string trace;           // file the trace goes to, "off" without
     mutable uint32_t trace_cuts; // files of single runs saved so far
-    std::vector<struct gda_block> blocks;
+    std::vector<gda_mapping> blocks;
 
     // Of gda_fabric_counters: WQEs of each QP when it was last asked, and the sum of the QPs used in between.
     std::vector<uint64_t> wqes_seen;
