@@ -168,11 +168,12 @@ func (a *app) resultsList(args []string) error {
 func (a *app) printRuns(runs []*results.Run) {
 	t := newTable(a.stdout, "run", "time", "suite", "ranks", "host", "records", "cases")
 	const suite, hostMax = 12, 16
-	id, host := len("run"), len("host")
+	id, host, records := len("run"), len("host"), len("records")
 	for _, r := range runs {
 		id, host = max(id, len(r.ID)), max(host, min(hostMax, utf8.RuneCountInString(r.Host)))
+		records = max(records, len(recordsText(r)))
 	}
-	cases := width - (id + len("2006-01-02 15:04") + suite + len("ranks") + host + len("records") + 2*7) // what is left
+	cases := width - (id + len("2006-01-02 15:04") + suite + len("ranks") + host + records + 2*7) // what is left
 	t.SetColumnConfigs([]table.ColumnConfig{
 		{Number: 4, Align: text.AlignRight}, {Number: 6, Align: text.AlignRight},
 		{Number: 5, WidthMax: hostMax, WidthMaxEnforcer: text.WrapText}, {Number: 7, WidthMax: max(12, cases), WidthMaxEnforcer: text.WrapSoft}})
@@ -182,11 +183,7 @@ func (a *app) printRuns(runs []*results.Run) {
 		if r.ID == "" {
 			continue
 		}
-		records := strconv.Itoa(r.Records)
-		if r.Records < r.Planned {
-			records += "/" + strconv.Itoa(r.Planned)
-		}
-		t.AppendRow(table.Row{r.ID, r.Time.UTC().Format("2006-01-02 15:04"), orDash(short(r.Suite, suite)), r.Ranks, r.Host, records, statusText(r.Cases)})
+		t.AppendRow(table.Row{r.ID, r.Time.UTC().Format("2006-01-02 15:04"), orDash(short(r.Suite, suite)), r.Ranks, r.Host, recordsText(r), statusText(r.Cases)})
 	}
 	t.Render()
 	for _, r := range runs {
@@ -198,6 +195,14 @@ func (a *app) printRuns(runs []*results.Run) {
 		fmt.Fprintf(a.stdout, "error: %s\n", indent(wrap(b, width-7), 7))
 	}
 	fmt.Fprintln(a.stdout, plural(t.Length(), "run"))
+}
+
+// recordsText is the number of a run's records, and of those planned where some are missing.
+func recordsText(r *results.Run) string {
+	if r.Records < r.Planned {
+		return fmt.Sprintf("%d/%d", r.Records, r.Planned)
+	}
+	return strconv.Itoa(r.Records)
 }
 
 // short cuts what is too long for a column: an import's suite is the title of a publication.
