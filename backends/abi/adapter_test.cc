@@ -1,6 +1,7 @@
 // Configuration glue of the adapters: which values pass, and what a refusal says.
 #include "backends/abi/adapter.cuh"
 #include "backends/abi/check.h"
+#include "backends/abi/probe.h"
 #include "backends/abi/share.h"
 
 #include <algorithm>
@@ -220,6 +221,23 @@ void check_grid() {
     CHECK(gpu.engines() == 0, "%u", gpu.engines());
 }
 
+// Whoever asks for a CUDA device, found or not, has all code loaded at once from then on, and who has decided is left alone.
+void check_loading() {
+    const char *name = "CUDA_MODULE_LOADING";
+    const auto after = [&](const char *before, const char *device) {
+        if (before)
+            setenv(name, before, 1);
+        else
+            unsetenv(name);
+        gic::probe_cuda("test", device);
+        const char *value = getenv(name);
+        return std::string(value ? value : "unset");
+    };
+    CHECK(after(nullptr, "host") == "unset", "%s", after(nullptr, "host").c_str());
+    CHECK(after(nullptr, "cuda:9999") == "EAGER", "%s", after(nullptr, "cuda:9999").c_str());
+    CHECK(after("LAZY", "cuda:9999") == "LAZY", "%s", after("LAZY", "cuda:9999").c_str());
+}
+
 } // namespace
 
 int main() {
@@ -230,5 +248,6 @@ int main() {
     check_sharing();
     check_grid();
     check_places();
+    check_loading();
     return failures != 0;
 }

@@ -15,8 +15,14 @@
 
 namespace gic {
 
-/* A device=cuda:N that exists. `who` heads the text: "NVSHMEM". Initialises the driver, makes no context. */
+/* A device=cuda:N that exists. `who` heads the text: "NVSHMEM". Initialises the driver, makes no context.
+ *
+ * The driver reads CUDA_MODULE_LOADING when it is initialised. Code that is loaded at its first launch waits for what runs
+ * on the device, which may be waiting for it (the engine of softnic, another library's kernel): then neither ends, and no
+ * deadline of a device spin helps. So everything is loaded at once, unless whoever started the process says otherwise. */
 inline int probe_cuda(const char *who, const char *device) {
+    if (strncmp(device, "cuda", 4) == 0)
+        setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (strncmp(device, "cuda", 4) != 0)
         return fail(-ENOTSUP, "%s needs a CUDA device; device=%s has none%s", who, device,

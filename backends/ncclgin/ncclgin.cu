@@ -82,8 +82,6 @@ int probe(const struct gic_open *open) {
     return gic::guarded([&]() -> int {
         if (int rc = ncclgin_backend::check_keys(open))
             return rc;
-        // Code that is loaded at its first launch waits for the device, on which a kernel may be waiting for it.
-        setenv("CUDA_MODULE_LOADING", "EAGER", 0);
         if (int rc = gic::probe_cuda("ncclgin", open->device))
             return rc;
         if (int rc = find_nic(open->nic))

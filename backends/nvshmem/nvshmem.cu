@@ -66,8 +66,6 @@ int probe(const struct gic_open *open) {
         if (!nvshmem_backend::soft(open) && !nvshmem_backend::no_nic(open))
             if (int rc = probe_nic(open->nic))
                 return rc;
-        // Code that is loaded at its first launch waits for the device, on which a kernel may be waiting for it.
-        setenv("CUDA_MODULE_LOADING", "EAGER", 0);
         if (int rc = gic::probe_cuda("nvshmem", open->device))
             return rc;
         if (!loaded.library)

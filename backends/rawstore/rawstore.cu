@@ -49,8 +49,6 @@ int check(const struct gic_open *open) {
     if (!gic::Gpu::built())
         return gic::fail(-ENOTSUP, "device=%s: this build of rawstore has no CUDA code (make cuda)",
                          open->device);
-    // Code that is loaded at its first launch waits for the device, on which a kernel may be waiting for it.
-    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     return gic::probe_cuda("rawstore", open->device);
 }
 
