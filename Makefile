@@ -156,6 +156,9 @@ minigda_kernels := $(foreach p,2 3 4 5,op-$(p)) stream-1 stream-8 stream-11 call
 replay_kernels := op-1 stream-2 alltoall-1 moe-1
 endif
 miniproxy_kernels := op-1 op-2 caller-7 stream-1 stream-2 alltoall-1 moe-1 moe-2 conform-1 conform-2
+ifneq ($(CHECK),)
+miniproxy_kernels := op-1 caller-7 stream-2 alltoall-1 moe-2 conform-1
+endif
 rawstore_kernels := $(foreach w,op stream alltoall moe conform,$(w)-1)
 cuda_kernels = $($(1)_kernels:%=$(B)/cuda/$(1)_%.o)
 cuda_plugins := $(floors:%=$(B)/cuda/lib%.so)
@@ -188,7 +191,8 @@ $(B)/cuda/gpu.o $(B)/cuda/rawstore_memory.o:
 # the engine while it runs, and its bench.
 gpu_engine := $(B)/cuda/softnic/gpu_engine.o
 softnic_gpu_tests := $(foreach t,wqe queue error dc pace,$(B)/cuda/test/softnic_$(t)_test)
-softnic_gpu_programs := $(softnic_gpu_tests) $(B)/cuda/test/softnic_gpu_engine_test $(B)/cuda/test/softnic_gpu_engine_bench
+softnic_gpu_alone := $(foreach t,test bench,$(B)/cuda/test/softnic_gpu_engine_$(t))
+softnic_gpu_programs := $(softnic_gpu_tests) $(softnic_gpu_alone)
 $(filter-out %/librawstore.so,$(cuda_plugins)): $(gpu_engine)
 cuda: $(softnic_gpu_programs)
 cuda-check: $(softnic_gpu_programs)
@@ -201,10 +205,19 @@ $(B)/cuda/softnic/%.o: minigda/softnic/%.cc
 $(B)/cuda/softnic/%.o: minigda/softnic/%.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -DSOFTNIC_TEST_GPU $(DEPS) -c $< -o $@
-$(softnic_gpu_tests): $(B)/cuda/softnic/test_gpu.o
-$(softnic_gpu_programs): $(B)/cuda/test/softnic_%: $(B)/cuda/softnic/%.o $(gpu_engine) $(softnic_src:%.c=$(B)/obj/%.o)
+$(softnic_gpu_alone): $(B)/cuda/test/softnic_%: $(B)/cuda/softnic/%.o $(gpu_engine) $(softnic_src:%.c=$(B)/obj/%.o)
 	@mkdir -p $(@D)
 	$(CXX) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
+# The tests are one program: minigda/softnic/gpu_tests.cc.
+softnic_gpu_mains := $(softnic_gpu_tests:$(B)/cuda/test/softnic_%=$(B)/cuda/softnic/%_main.o)
+$(softnic_gpu_mains): $(B)/cuda/softnic/%_main.o: $(B)/cuda/softnic/%.o
+	objcopy --redefine-sym main=$*_main $< $@
+$(B)/cuda/softnic_gpu_tests: $(B)/cuda/softnic/gpu_tests.o $(softnic_gpu_mains) $(B)/cuda/softnic/test_gpu.o $(gpu_engine) \
+		$(softnic_src:%.c=$(B)/obj/%.o)
+	$(CXX) -o $@ $^ $(CUDA_LIBS) $(LDLIBS)
+$(softnic_gpu_tests): $(B)/cuda/softnic_gpu_tests
+	@mkdir -p $(@D)
+	ln -f $< $@
 
 # Benches of the floors' device code alone, beside bare loops of the same stores.
 floor_gpu_benches := $(B)/cuda/test/gda_bench $(B)/cuda/test/proxy_bench
@@ -336,7 +349,7 @@ $(ncclgin_gpu_test): $(B)/cuda/ncclgin_memory_test.o $(B)/cuda/ncclgin_gin_memor
 dist: $(B)/gic plugins cuda ## build build/dist/: gic and the plugins, stripped, to carry to a GPU machine
 	@rm -rf $(B)/dist && mkdir -p $(B)/dist
 	cp $(B)/gic $(plugins) $(B)/dist/
-	cp $(cuda_plugins) $(if $(nvshmem_there),$(nvshmem_parts)) $(if $(ncclgin_there),$(ncclgin_parts)) $(ncclgin_net) $(ncclgin_gpu_test) \
+	cp --preserve=links $(cuda_plugins) $(if $(nvshmem_there),$(nvshmem_parts)) $(if $(ncclgin_there),$(ncclgin_parts)) $(ncclgin_net) $(ncclgin_gpu_test) \
 		$(softnic_gpu_programs) $(floor_gpu_benches) $(B)/dist/
 	strip $(B)/dist/*
 	@size=$$(du -sm $(B)/dist | cut -f1); [ $$size -lt 50 ] || { echo "$(B)/dist: $$size MiB, want below 50"; exit 1; }
