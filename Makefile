@@ -152,7 +152,7 @@ minigda_kernels := $(foreach p,1 2 3 4 5 11,op-$(p)) $(foreach p,1 2 5 8 11,stre
 	$(foreach w,alltoall moe conform,$(w)-1 $(w)-2 $(w)-6) conform-9 conform-11
 replay_kernels := op-1 op-2 stream-1 stream-2 alltoall-1 moe-1
 ifneq ($(CHECK),) # each workload once, and each type of handle once
-minigda_kernels := $(foreach p,2 3 4 5,op-$(p)) stream-1 stream-8 stream-11 caller-7 caller-10 alltoall-1 moe-6 conform-9
+minigda_kernels := $(foreach p,2 3 4 5,op-$(p)) stream-8 stream-11 caller-7 caller-10 alltoall-1 moe-6 conform-9
 replay_kernels := op-1 stream-2 alltoall-1 moe-1
 endif
 miniproxy_kernels := op-1 op-2 caller-7 stream-1 stream-2 alltoall-1 moe-1 moe-2 conform-1 conform-2
