@@ -6,6 +6,7 @@
 
 #include "minigda/gda_wqe.cuh"
 
+#include <errno.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -33,8 +34,9 @@ bool processors(int cpu[2]) {
 void pin(int cpu) {
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    sched_setaffinity(0, sizeof set, &set);
+    if (cpu >= 0 && cpu < CPU_SETSIZE)
+        CPU_SET(cpu, &set);
+    CHECK(sched_setaffinity(0, sizeof set, &set) == 0, "processor %d: %s", cpu, strerror(errno));
 }
 
 // Runs what it is given on another processor, and waits for it.
@@ -75,9 +77,15 @@ double tick() {
     return (double)(gic::clock64() - c) / (double)(gic::globaltimer() - ns);
 }
 
-double median(std::vector<double> v) {
+struct Figure {
+    double median;
+    char text[40]; // with the range from the 10th to the 90th percentile
+};
+Figure figure(std::vector<double> v) {
     std::sort(v.begin(), v.end());
-    return v[v.size() / 2];
+    Figure f{v[v.size() / 2], ""};
+    snprintf(f.text, sizeof f.text, "%.1f (%.1f..%.1f)", f.median, v[v.size() / 10], v[v.size() * 9 / 10]);
+    return f;
 }
 
 // 8 B puts of one device thread per ring.
@@ -166,9 +174,9 @@ void held(uint32_t rings, uint32_t batch, Other *other, double per_ns) {
         });
         CHECK(bed.host(0).drain(bed.env) == gic::OK, "%s", bed.host(0).error().c_str());
     }
-    const double b = median(loop), w = median(post);
-    printf("%5u %5u  %-8s %8.1f %8.1f %8.2f %8.1f %8.1f\n", rings, batch, other ? "other's" : "own", b, w,
-           b / w, median(nic), median(retire));
+    const Figure b = figure(loop), w = figure(post);
+    printf("%5u %5u %-7s %18s %18s %5.2f %18s %16s\n", rings, batch, other ? "other's" : "own", b.text,
+           w.text, b.median / w.median, figure(nic).text, figure(retire).text);
     fflush(stdout);
 }
 
@@ -201,7 +209,7 @@ void live(uint32_t rings, uint32_t batch, uint32_t qps, Other &other, int cpu, d
         if (round >= 5)
             each.push_back((double)(end - start) / per_ns / LIVE);
     }
-    printf("%5u %5u %4u %8.1f\n", rings, batch, qps, median(each));
+    printf("%5u %5u %4u %18s\n", rings, batch, qps, figure(each).text);
     fflush(stdout);
 }
 
@@ -215,9 +223,12 @@ int main(int argc, char **argv) {
         cpu[0] = atoi(argv[1]), cpu[1] = atoi(argv[2]);
     pin(cpu[0]);
     const double per_ns = tick();
-    printf("ns a message, medians of %u rounds of %u; loop: reads and writes, and nothing else\n", ROUNDS, N);
-    printf("%5s %5s  %-8s %8s %8s %8s %8s %8s\n", "rings", "batch", "lines", "loop", "worker", "ratio", "NIC",
-           "retire");
+    printf("ns a message by clock64, median (p10..p90) of %u rounds of %u; loop: reads and writes, nothing "
+           "else;\n"
+           "ratio: loop / worker; NIC: the software NIC, on a thread of this machine\n",
+           ROUNDS, N);
+    printf("%5s %5s %-7s %18s %18s %5s %18s %16s\n", "rings", "batch", "lines", "loop", "worker", "ratio",
+           "NIC", "retire");
     for (uint32_t batch : {16u, 1u})
         for (uint32_t rings : {1u, 8u, 32u})
             held(rings, batch, nullptr, per_ns);
@@ -229,7 +240,7 @@ int main(int argc, char **argv) {
     for (uint32_t batch : {16u, 1u})
         for (uint32_t rings : {1u, 8u, 32u})
             held(rings, batch, &other, per_ns);
-    printf("the software NIC on another processor meanwhile, until all is complete\n%5s %5s %4s %8s\n",
+    printf("the software NIC on another processor meanwhile, until all is complete\n%5s %5s %4s %18s\n",
            "rings", "batch", "QPs", "ns");
     for (uint32_t qps : {1u, 4u})
         for (uint32_t rings : {8u, 32u})

@@ -65,6 +65,7 @@ class Gpu {
     // this device.
     void set_engine(uint32_t multiprocessors) { engine_ = multiprocessors; }
     uint32_t engines() const { return engine_ * sharers_; }
+    uint32_t engines_leave() const { return multiprocessors_ > engines() ? multiprocessors_ - engines() : 0; }
     // Ranks of this case in this process, this one included. Where there are others, no call that waits for the device
     // may come while one of them may have a kernel there: they prepare, wait for one another, and launch.
     uint32_t neighbours() const { return neighbours_; }
@@ -102,7 +103,7 @@ struct GpuGrid {
 // what an engine fills is taken to hold none, so a kernel that fits but once gets no more blocks than are left: its last
 // block would wait for the engine to go, and the others for that block.
 template <class F> GpuGrid gpu_grid(const Gpu &gpu, uint32_t agents, F per_sm) {
-    const uint32_t all = gpu.multiprocessors(), left = all > gpu.engines() ? all - gpu.engines() : 0;
+    const uint32_t all = gpu.multiprocessors(), left = gpu.engines_leave();
     GpuGrid g{};
     for (uint32_t most : {all, left}) {
         g.blocks = agents < most ? agents : most;

@@ -127,7 +127,7 @@ template <class K> int gpu_shape(Gpu &gpu, K kernel, uint32_t agents, uint32_t l
         }
         return (uint32_t)blocks;
     };
-    const uint32_t all = gpu.multiprocessors(), left = all > gpu.engines() ? all - gpu.engines() : 0;
+    const uint32_t all = gpu.multiprocessors(), left = gpu.engines_leave();
     bool resident;
     if (gpu.together || lanes > 32) {
         s.blocks = gpu.together ? 1 : agents;

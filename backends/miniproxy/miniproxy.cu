@@ -111,6 +111,7 @@ struct gic_session {
     gic::Env env{};
     const volatile uint32_t *stop = nullptr; // gic_open.stop
     uint32_t agents = 0;                     // of the last launch
+    bool held = false;                       // the NIC, in it
     gic::Results results;
     gic::Facts facts;
     gic::Counters counters;
@@ -184,7 +185,8 @@ int prepare(struct gic_session *s, uint32_t agents, bool hold) {
     int rc;
     if ((rc = s->host->begin()) != 0 || (rc = gda_fabric_ready(s->fabric)) != 0)
         return rc;
-    if (hold)
+    s->held = hold && s->attr.hold_ns;
+    if (s->held)
         s->host->hold();
     return 0;
 }
@@ -268,7 +270,7 @@ int facts(struct gic_session *s, const struct gic_kv **facts_p, uint32_t *count_
         s->facts.set("worker_qps", s->attr.qps);
         s->facts.set("completion_scope", std::string("ring"));
         s->facts.set("counter", std::string("host"));
-        s->facts.set("hold", std::string(s->attr.hold_ns ? "on" : "off"));
+        s->facts.set("hold", std::string(s->held ? "on" : "off"));
         s->facts.set("payload", std::string(s->attr.posted ? "posted" : "ordered"));
         const uint32_t agents = s->fabric->gpu ? 1 : s->agents; // one thread waits for the kernel
         s->facts.set("runnable_threads", agents + s->attr.workers + s->fabric->workers);

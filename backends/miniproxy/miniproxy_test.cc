@@ -120,6 +120,26 @@ void test_session(const char *batch, bool exact) {
     b.close(s);
 }
 
+// The record says of each launch whether the NIC was held in it: hold=on is not for every workload.
+void test_hold() {
+    for (const char *hold : {"off", "on"}) {
+        std::vector<struct gic_kv> kv;
+        struct gic_open open = open_of(&kv, {{"hold", hold}});
+        struct gic_session *s = nullptr;
+        CHECK(gic_backend_v1.open(&open, &s) == 0, "%s", gic_backend_v1.last_error());
+        CHECK(gic_backend_v1.window(s, 4096) == 0, "%s", gic_backend_v1.last_error());
+        for (const bool posts : {true, false}) {
+            CHECK(prepare(s, 1, posts) == 0 && finish(s, gic::OK) == 0, "%s", gic_backend_v1.last_error());
+            const struct gic_kv *list;
+            uint32_t count;
+            CHECK(gic_backend_v1.facts(s, &list, &count) == 0, "%s", gic_backend_v1.last_error());
+            const char *got = gic::kv_find(list, count, "hold"), *want = posts ? hold : "off";
+            CHECK(got && !strcmp(got, want), "hold=%s: fact %s, want %s", hold, got ? got : "", want);
+        }
+        gic_backend_v1.close(s);
+    }
+}
+
 } // namespace
 
 int main() {
@@ -127,6 +147,7 @@ int main() {
     test_refusals();
     test_session("1", true);
     test_session("16", false);
+    test_hold();
     printf("ok\n");
     return 0;
 }

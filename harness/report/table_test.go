@@ -257,36 +257,6 @@ func rowsOf(class workloads.Class, rows map[string][]float64, edit func(row stri
 	return records
 }
 
-// Labels that do not fit say what is not as usual, and the usual is said once: the default where any row has it, else what
-// most have. No two rows get one label, and a key that some rows lack is never left to the reader.
-func TestUnusualLabels(t *testing.T) {
-	labelled := func(mark string, parts ...string) *row {
-		w := &row{backend: "lib", mark: mark}
-		for _, p := range parts {
-			k, v, _ := strings.Cut(p, "=")
-			w.parts = append(w.parts, record.KeyValue{Key: k, Value: v})
-		}
-		return w
-	}
-	u := &run{header: &record.Header{Defaults: map[string]map[string]string{"lib": {"rc": "2", "order": "auto", "level": "public"}}}}
-	rows := []*row{
-		labelled("", "level=public", "order=fence", "rc=1", "path=a"), labelled("", "level=inlined", "order=fence", "rc=1", "path=a"),
-		labelled("", "level=public", "order=fence", "rc=2", "path=a"), labelled("", "level=public", "order=none", "rc=1", "path=a", "more=x"),
-		labelled(" (imported)", "level=public", "order=fence", "rc=1", "path=a", "more=y"),
-	}
-	labels, keys := u.usual(rows)
-	want := []string{"lib rc=1", "lib level=inlined rc=1", "lib", "lib order=none rc=1 more=x", "lib rc=1 more=y (imported)"}
-	if d := cmp.Diff(want, labels); d != "" {
-		t.Errorf("labels (-want +got):\n%s", d)
-	}
-	if want := "rows of lib, where they do not say otherwise: level=public order=fence path=a rc=2"; keys != want {
-		t.Errorf("%q, want %q", keys, want)
-	}
-	if labels, keys := u.usual([]*row{{backend: "lib"}, {backend: "lib"}}); labels != nil || keys != "" {
-		t.Errorf("rows that say nothing: %q, %q", labels, keys)
-	}
-}
-
 func TestBestFloorRatioAndGap(t *testing.T) {
 	rows := map[string][]float64{
 		"minigda 1": {4, 2, 3}, "minigda 16": {2, 2, 2}, "miniproxy": {10, 8, 9}, "nvshmem": {1, 1, 1},

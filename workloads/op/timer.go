@@ -17,6 +17,7 @@ const (
 	checkSpan   = 16384 // ns
 	checkStep   = 10117 // ns, odd and nearest to the golden section of the span: any run of steps fills it evenly
 	checkUnsure = 0.5e-6
+	checkErrors = 2.45 // standard errors of the shift: of normal samples as far as two of a difference of medians
 )
 
 // isDelayed says which of the check's echoes the 50 us go to: one of each pair, and which one follows the Golay-Rudin-Shapiro
@@ -62,11 +63,11 @@ func (j *job) checkTimer(s *workloads.Summary, check []float64) {
 	slices.Sort(near)
 	slices.Sort(far)
 	moved := difference(near, far, 0.5)
-	// Where the median of as many differences may lie if nothing but chance moves it (Mann and Whitney's variance, three standard
-	// errors). The spread is the undelayed ones' alone: a timer that is wrong each time by another amount must not excuse
+	// Where the median of as many differences may lie if nothing but chance moves it (Mann and Whitney's variance,
+	// checkErrors). The spread is the undelayed ones' alone: a timer that is wrong each time by another amount must not excuse
 	// itself.
 	n := float64(len(near))
-	unsure := difference(near, near, min(1, 0.5+3*math.Sqrt((2*n+1)/(12*n*n))))
+	unsure := difference(near, near, min(1, 0.5+checkErrors*math.Sqrt((2*n+1)/(12*n*n))))
 	s.Facts["timer_check"], s.Facts["timer_check_tolerance"] = moved, unsure
 	missed := 0 // nothing makes a round trip shorter
 	for _, t := range far {
