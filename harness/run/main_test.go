@@ -341,6 +341,9 @@ func measure(t *testing.T, ctx context.Context, p plan.Plan, opt Options, sink f
 	if opt.Timeout == 0 {
 		opt.Timeout = time.Minute
 	}
+	if opt.Timeout < hangTimeout {
+		t.Fatalf("a timeout of %v: healthy steps take so long on a busy machine", opt.Timeout)
+	}
 	var got []record.Case
 	err = Run(ctx, p, opt, func(c record.Case) error {
 		got = append(got, c)

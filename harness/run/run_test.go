@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -187,29 +188,35 @@ func TestRanksInProcess(t *testing.T) {
 
 func TestFaultsOfRanksInProcess(t *testing.T) {
 	t.Parallel()
+	hang, deaf := Options{Timeout: hangTimeout, Grace: time.Minute}, Options{Timeout: hangTimeout, Grace: 50 * time.Millisecond}
+	var wg sync.WaitGroup
 	for _, tc := range []struct {
 		config string
+		opt    Options
 		status record.Status
 		reason string
 	}{
-		{"fault=crash,fault_rank=1", record.Failed, "rank 1 in run: signal SIGKILL"},
-		{"fault=crash,fault_rank=2", record.Failed, "rank 2 ended in run: signal SIGKILL"},
-		{"fault=error,fault_rank=1", record.Failed, "rank 1: "},
-		{"fault=hang,fault_rank=1", record.Timeout, "rank 1 in run"},
-		{"fault=hang-deaf,fault_rank=0", record.Timeout, "rank 0 in run"},
-		{"fault=skip,fault_rank=1", record.Skipped, ""},
+		{"fault=crash,fault_rank=1", Options{}, record.Failed, "rank 1 in run: signal SIGKILL"},
+		{"fault=crash,fault_rank=2", Options{}, record.Failed, "rank 2 ended in run: signal SIGKILL"},
+		{"fault=error,fault_rank=1", Options{}, record.Failed, "rank 1: "},
+		{"fault=hang,fault_rank=1", hang, record.Timeout, "rank 1 in run"},
+		{"fault=hang-deaf,fault_rank=0", deaf, record.Timeout, "rank 0 in run"},
+		{"fault=skip,fault_rank=1", Options{}, record.Skipped, ""},
 	} {
-		p := testPlan(3, tc.config, "8")
-		p.InProcess = 2
-		got, err := measure(t, t.Context(), p, Options{Timeout: 500 * time.Millisecond, Grace: 300 * time.Millisecond}, nil)
-		if err != nil || len(got) != 1 {
-			t.Errorf("%s: %d records, %v", tc.config, len(got), err)
-			continue
-		}
-		if c := got[0]; c.Status != tc.status || !strings.Contains(c.Reason, tc.reason) {
-			t.Errorf("%s: %s %s", tc.config, c.Status, c.Reason)
-		}
+		wg.Go(func() {
+			p := testPlan(3, tc.config, "8")
+			p.InProcess = 2
+			got, err := measure(t, t.Context(), p, tc.opt, nil)
+			if err != nil || len(got) != 1 {
+				t.Errorf("%s: %d records, %v", tc.config, len(got), err)
+				return
+			}
+			if c := got[0]; c.Status != tc.status || !strings.Contains(c.Reason, tc.reason) {
+				t.Errorf("%s: %s %s", tc.config, c.Status, c.Reason)
+			}
+		})
 	}
+	wg.Wait()
 }
 
 func TestWrongResultsAreUnverified(t *testing.T) {
