@@ -159,7 +159,8 @@ func TestPlaceholders(t *testing.T) {
 func refusal(t *testing.T, what, empty string, env []string) string {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestPlaceholderProbe$", "-test.v")
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + empty, "LD_LIBRARY_PATH=" + empty, probeEnv + "=" + what}, env...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + empty, "LD_LIBRARY_PATH=" + empty, probeEnv + "=" + what,
+		"GORACE=atexit_sleep_ms=0"}, env...) // a second per process otherwise
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "reason: ") {
 		t.Errorf("%s with %v: %v\n%s", what, env, err, out)
