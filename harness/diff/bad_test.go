@@ -109,8 +109,8 @@ func TestFlippedBits(t *testing.T) {
 	}
 }
 
-// A million lines of rubbish behind a header are named, not fatal, and do not flood the reader.
-func TestMillionBadLines(t *testing.T) {
+// A hundred thousand lines of rubbish behind a header are named, not fatal, and do not flood the reader.
+func TestManyBadLines(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long")
 	}
@@ -120,7 +120,7 @@ func TestMillionBadLines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const n = 1000000
+	const n = 100000
 	if _, err := f.WriteString(strings.Repeat("{\"type\":\"case\"}\n", n)); err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestMillionBadLines(t *testing.T) {
 	if err := r.Render(&b, "table", 100); err != nil {
 		t.Fatal(err)
 	}
-	if b.Len() > 20000 || !strings.Contains(b.String(), "1999980 more such lines") {
+	if b.Len() > 20000 || !strings.Contains(b.String(), "199980 more such lines") {
 		t.Errorf("a table of %d bytes:\n%.2000s", b.Len(), b.String())
 	}
 }
