@@ -11,6 +11,10 @@
 #include <thread>
 #include <vector>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 // C allows struct wqe_head and its maker to share a name.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow"
@@ -133,6 +137,9 @@ void run(void (*body)(void *), void *arg, uint32_t number, uint32_t warps, Barri
     w.number = number;
     w.warps = warps;
     w.block = block;
+#ifdef __SANITIZE_ADDRESS__ // the lanes of the kernel before never returned, and left their frames' red zones
+    __asan_unpoison_memory_region(stacks.base, (size_t)LANES * STACK);
+#endif
     for (uint32_t i = 0; i < LANES; i++) {
         // As softnic_warp_switch leaves a stack: six registers, where to go, and the alignment of a call.
         void **top = (void **)(stacks.base + (size_t)(i + 1) * STACK - 64);
