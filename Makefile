@@ -114,8 +114,13 @@ test-c: $(tests) $(warp_tests)
 unwatched := image/... compress/... golang.org/x/image/... github.com/golang/freetype/... git.sr.ht/~sbinet/... \
 	gonum.org/v1/plot/... github.com/HdrHistogram/... github.com/santhosh-tekuri/jsonschema/... \
 	github.com/aclements/go-moremath/...
+# vet is lint's.
+go_test = GORACE=atexit_sleep_ms=0 GOGC=400 $(GO) test -race $(unwatched:%=-gcflags=%=-race=false) -vet=off -timeout 15m
+# Packages whose ranks poll: beside each other they take turns at finding nothing, and each takes several times as long.
+polling := gic/backends/backendtest gic/harness/attribution gic/harness/cli gic/harness/run
 test-go: gic plugins
-	GORACE=atexit_sleep_ms=0 GOGC=400 $(GO) test -race $(unwatched:%=-gcflags=%=-race=false) -vet=off -timeout 15m ./... # lint vets
+	$(go_test) $(filter-out $(polling),$(shell $(GO) list ./...))
+	$(go_test) -p 1 $(polling)
 
 bench: all $(benches) ## speed, as ratios measured side by side in one run
 	@for b in $(benches); do echo "== $$b"; timeout 300 $$b || exit 1; done
