@@ -40,7 +40,8 @@ bench_src := $(wildcard minigda/*_bench.cc minigda/*/*_bench.c miniproxy/*_bench
 tests := $(addprefix $(B)/test/,$(basename $(test_src)))
 benches := $(addprefix $(B)/bench/,$(basename $(bench_src)))
 
-.PHONY: all gic plugins with-cuda cuda-deps cuda no-nvshmem no-ncclgin cuda-check dist run test test-c test-go bench fuzz lint fmt clean help FORCE
+.PHONY: all gic plugins with-cuda cuda-deps cuda no-nvshmem no-ncclgin cuda-check \
+	cuda-checked dist run test test-c test-go bench fuzz lint fmt clean help FORCE
 all: gic plugins with-cuda ## build build/gic and the backends' build/lib*.so; with a CUDA toolkit build/cuda/ too
 gic: $(B)/gic
 plugins: $(plugins)
@@ -69,7 +70,7 @@ $(foreach b,$(backends),$(eval $(call plugin_rule,$(b))))
 $(B)/san/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(SAN) $(DEPS) -c $< -o $@
-# C++ is mostly the device code's templates, many times over: but where it runs for long, compiling it well takes longer.
+# C++ here is mostly the device code's templates, many times over: they take longer to optimise than to run, but for these.
 $(B)/san/%.o: SAN_OPT = $(if $(filter %.cc,$<),-O0 -g1,-O1 -g)
 $(B)/san/warp/%.o $(B)/san/minigda/gda_count_test.o: SAN_OPT = -O1 -g
 $(B)/san/%.o: %.cc
@@ -119,8 +120,7 @@ go_test = GORACE=atexit_sleep_ms=0 GOGC=400 $(GO) test -race $(unwatched:%=-gcfl
 # Packages whose ranks poll: beside each other they take turns at finding nothing, and each takes several times as long.
 polling := gic/backends/backendtest gic/harness/attribution gic/harness/cli gic/harness/run
 test-go: gic plugins
-	$(go_test) $(filter-out $(polling),$(shell $(GO) list ./...))
-	$(go_test) -p 1 $(polling)
+	rc=0; $(go_test) $(filter-out $(polling),$(shell $(GO) list ./...)) || rc=1; $(go_test) -p 1 $(polling) || rc=1; exit $$rc
 
 bench: all $(benches) ## speed, as ratios measured side by side in one run
 	@for b in $(benches); do echo "== $$b"; timeout 300 $$b || exit 1; done
@@ -139,11 +139,10 @@ NVCC ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard .deps/cuda/nvidia/c
 CUDA_HOME ?= $(patsubst %/bin/,%,$(dir $(realpath $(NVCC))))
 CUDA_ARCHS ?= 90
 # Kernels compressed: a tenth of the size, and build/dist has to be carried.
-compress := $(if $(NVCC),$(shell $(NVCC) --help 2>/dev/null | grep -o -m1 -e '--compress-mode' | sed 's/$$/=size/'))
+compress := $(if $(CHECK),,$(if $(NVCC),$(shell $(NVCC) --help 2>/dev/null | grep -o -m1 -e '--compress-mode' | sed 's/$$/=size/')))
 # CHECK=1: kernels compiled and linked without optimisation, the floors' in a choice that has every source, workload and
 # handle. It sees the same warnings in a quarter of the time, and is no build to measure or to run.
 NVCC_OPT := $(if $(CHECK),-Ofc max -DGIC_UNBOUNDED,-O3)
-compress := $(if $(CHECK),,$(compress))
 NVCCFLAGS = -std=c++17 $(NVCC_OPT) -I. $(compress) $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
 	-Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror,-fPIC,-fvisibility=hidden
 CUDA_LIBS = $(addprefix -L,$(wildcard $(CUDA_HOME)/lib64 $(CUDA_HOME)/lib)) -l:libcudart_static.a
@@ -181,6 +180,13 @@ cuda_kernels = $($(1)_kernels:%=$(B)/cuda/$(1)_%.o)
 cuda_plugins := $(floors:%=$(B)/cuda/lib%.so)
 cuda: $(cuda_plugins) ## build build/cuda/lib*.so, whose device threads can be CUDA threads (CUDA_ARCHS, 90)
 cuda-check: $(foreach f,$(floors),$(call cuda_kernels,$(f))) ## compile every kernel, warnings as errors
+# What a check has compiled must not become a plugin that somebody measures.
+cuda-check: $(if $(CHECK),cuda-checked)
+cuda-checked:
+	@mkdir -p $(B)/cuda && touch $(B)/cuda/checked
+ifneq ($(and $(NVCC),$(wildcard $(B)/cuda/checked),$(filter all cuda dist run bench,$(or $(MAKECMDGOALS),all))),)
+$(error $(B)/cuda holds what CHECK=1 compiled, not optimised: remove that folder first)
+endif
 # What of a kernel's object the host compiler makes is the same for most: a check compiles it once, and for caller's.
 device_only = $(if $(CHECK),$(if $(filter $(firstword $($(1)_kernels)) caller-%,$(2)),,-cubin))
 define cuda_kernel_rule

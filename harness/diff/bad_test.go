@@ -111,9 +111,6 @@ func TestFlippedBits(t *testing.T) {
 
 // A hundred thousand lines of rubbish behind a header are named, not fatal, and do not flood the reader.
 func TestManyBadLines(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long")
-	}
 	s := newSynth("one", 1)
 	path := s.write(t, t.TempDir())
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)

@@ -342,7 +342,7 @@ func measure(t *testing.T, ctx context.Context, p plan.Plan, opt Options, sink f
 		opt.Timeout = time.Minute
 	}
 	if opt.Timeout < hangTimeout {
-		t.Fatalf("a timeout of %v: healthy steps take so long on a busy machine", opt.Timeout)
+		t.Fatalf("a timeout of %v, want at least %v: healthy steps take so long on a busy machine", opt.Timeout, hangTimeout)
 	}
 	var got []record.Case
 	err = Run(ctx, p, opt, func(c record.Case) error {

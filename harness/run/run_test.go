@@ -201,7 +201,7 @@ func TestFaultsOfRanksInProcess(t *testing.T) {
 		{"fault=error,fault_rank=1", Options{}, record.Failed, "rank 1: "},
 		{"fault=hang,fault_rank=1", hang, record.Timeout, "rank 1 in run"},
 		{"fault=hang-deaf,fault_rank=0", deaf, record.Timeout, "rank 0 in run"},
-		{"fault=skip,fault_rank=1", Options{}, record.Skipped, ""},
+		{"fault=skip,fault_rank=1", Options{}, record.Skipped, "with fault=skip"},
 	} {
 		wg.Go(func() {
 			p := testPlan(3, tc.config, "8")
